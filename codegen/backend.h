@@ -1,0 +1,37 @@
+/* A back end: what it can do (for the passes), and how a planned module becomes a trainer.
+ *
+ * To add one: fill a Backend in a file of its own and add it to backend_find. */
+#ifndef DLC_CODEGEN_BACKEND_H
+#define DLC_CODEGEN_BACKEND_H
+
+#include "../ir/ir.h"
+
+typedef struct BuildOptions {
+	const char *output;      /* path of the executable */
+	const char *model_path;
+	const char *json;        /* the plan object, embedded for `info --json` */
+	const char *fingerprint;
+	int64_t budget_bytes, micro_batch;
+	int threads;
+	uint64_t seed;
+	const char *cc;          /* C compiler command; NULL: $CC or "cc" */
+	const char *runtime_dir; /* where libdlrt.a and plan.h are */
+	bool keep_sources;       /* leaves kernels.c and plan.c beside the executable */
+	bool debug;              /* -O1 -g and sanitizer-friendly kernels */
+} BuildOptions;
+
+typedef struct Backend {
+	const char *name, *doc;
+	/* Which nodes may join a fused kernel; workspace bytes of a node after fuse. */
+	bool (*fusable)(const Node *n);
+	int64_t (*workspace)(const Node *n, int threads);
+	bool strided_attention;
+	/* Kernel source text of every function (--emit=c). */
+	bool (*emit)(FILE *out, const Module *m, const BuildOptions *o);
+	/* Writes the executable, under a temporary name first; false after diagnostics, nothing left behind. */
+	bool (*build)(const Module *m, const BuildOptions *o);
+} Backend;
+
+const Backend *backend_find(const char *name); /* NULL when unknown */
+
+#endif

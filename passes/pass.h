@@ -1,0 +1,86 @@
+/* The pass driver: passes are rows of passes.def, run by name over a Module, verified and dumped between.
+ *
+ * expand | simplify | autodiff | autocast | loss_scale | optimizer | accumulate | fuse | recompute | schedule |
+ * inplace | offsets. `budget` (planner.h) drives those from `accumulate` on for its candidates. */
+#ifndef DLC_PASSES_PASS_H
+#define DLC_PASSES_PASS_H
+
+#include "../ir/ir.h"
+
+typedef enum PassResult { PASS_SAME, PASS_CHANGED, PASS_FAILED } PassResult;
+
+/* Facts about a module: what a pass needs, gives and keeps. */
+enum {
+	FACT_EXPANDED = 1,   /* functions init, step, eval, predict exist; no macros left in them */
+	FACT_BACKWARD = 2,   /* step holds the gradients of the loss */
+	FACT_OPTIMIZER = 4,  /* step updates the variables */
+	FACT_ACCUMULATED = 8, /* no batch_sum is left: loops are explicit */
+	FACT_FUSED = 16,     /* every node is a kernel, a library call or a view */
+	FACT_ORDERED = 32,   /* the node order is the execution order */
+	FACT_RECOMPUTED = 64,
+	FACT_INPLACE = 128,  /* storage roots and in-place reuse are decided */
+	FACT_PLACED = 256    /* every stored value has an offset */
+};
+
+/* What the back end can do; passes ask this and never which back end it is. */
+typedef struct Capabilities {
+	int threads;               /* planned for at most this many */
+	bool strided_attention;    /* attention reads q, k, v with a row stride (slices need no copy) */
+	/* Bytes of workspace of a node (after fuse); 0 for most. */
+	int64_t (*workspace)(const Node *n, int threads);
+	/* True where `n` may join a fused kernel at all (element-wise, reductions, most shape ops). */
+	bool (*fusable)(const Node *n);
+} Capabilities;
+
+/* A machine profile: rates for predicted times (built-in ones are in machine.c). */
+typedef struct Machine {
+	const char *name;
+	double flops_matmul, flops_conv, flops_ewise; /* per second, f32, all cores */
+	double bytes_per_second;                      /* memory traffic of kernels */
+	double launch_seconds;                        /* fixed cost of one kernel or call */
+} Machine;
+
+typedef struct PassCtx {
+	Arena *arena;
+	Diag *diag;
+	const Capabilities *caps;
+	const Machine *machine;
+	unsigned facts;
+	/* Options that passes read. */
+	int64_t micro_batch;        /* accumulate: samples of one micro-batch; 0: the whole batch */
+	bool allow_microbatch_stats;
+	bool optimizer_in_backward; /* schedule: update a parameter as soon as its gradient is final */
+	bool recompute;
+	int64_t budget;             /* bytes; INT64_MAX: unlimited */
+	const char *precision;      /* overrides train.precision, or NULL */
+	/* Inspection. */
+	const char *print_after;    /* pass name, or NULL */
+	bool print_after_all, print_changed, time_passes, verify_each;
+	FILE *dump;
+} PassCtx;
+
+typedef PassResult (*PassFn)(Module *m, PassCtx *cx);
+
+typedef struct PassInfo {
+	const char *name, *doc;
+	PassFn run;
+	unsigned needs, gives, drops;
+} PassInfo;
+
+extern const PassInfo pass_table[];
+extern const int pass_count;
+
+const PassInfo *pass_find(const char *name);
+/* Runs one pass: checks `needs`, runs, updates facts, verifies, dumps, times. A verifier failure writes the graph to
+ * dlc-bug-PASS.ir and ends the program with exit code 3. */
+PassResult pass_run(const PassInfo *p, Module *m, PassCtx *cx);
+/* Runs a comma-separated list; an unknown name is a usage error (message, PASS_FAILED). */
+PassResult pass_run_list(const char *list, Module *m, PassCtx *cx);
+/* Runs the table's rows from the first up to and including `stop` (NULL: all rows). */
+PassResult pass_run_until(const char *stop, Module *m, PassCtx *cx);
+
+#define PASS(name, ...) PassResult pass_##name(Module *m, PassCtx *cx);
+#include "passes.def"
+#undef PASS
+
+#endif

@@ -1,0 +1,151 @@
+/* The plan: what a compiled trainer is. dlc writes it as constant C tables; the runtime interprets it.
+ *
+ * This header is all that `codegen` and `runtime` share. Offsets count bytes from the start of the one arena;
+ * every kernel gets its operands as arena offsets, so that equal layers share one kernel. */
+#ifndef DLC_RUNTIME_PLAN_H
+#define DLC_RUNTIME_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 1 };
+
+/* Same order and values as ir/ir.h's DType (codegen asserts it). */
+typedef enum PlanDType { PD_NONE, PD_BOOL, PD_U8, PD_U16, PD_I32, PD_I64, PD_F16, PD_BF16, PD_F32, PD_F64 } PlanDType;
+
+/* What a kernel may know of the moment: random masks and initial values depend on these and on nothing else. */
+typedef struct PlanEnv {
+	uint64_t seed;
+	int64_t step;  /* optimizer steps tried before this one */
+	int64_t micro; /* micro-batch within the step */
+	int64_t base;  /* samples of this step before this micro-batch */
+	int32_t threads;
+} PlanEnv;
+
+/* off[]: operands, then results, then the workspace (if the kernel has one). */
+typedef void (*PlanKernel)(unsigned char *arena, const int64_t *off, const PlanEnv *env);
+
+/* A library call. Matrix product: c = a x b, dims a [batch..,M,K], b [batch..,K,N], c [batch..,M,N]; strides in
+ * elements (0 on a broadcast batch axis). Convolution: x [N,C,H,W], w [O,C/groups,kh,kw], y [N,O,H',W'], dense. */
+typedef enum PlanPrimKind { PRIM_MATMUL, PRIM_CONV, PRIM_CONV_GRAD_X, PRIM_CONV_GRAD_W } PlanPrimKind;
+
+typedef struct PlanPrim {
+	PlanPrimKind kind;
+	PlanDType dtype; /* of all operands and the result */
+	int32_t ndim;    /* matmul: of all three */
+	int64_t dims[3][PLAN_MAX_DIMS];    /* matmul: a, b, c; convolution: x, w, y */
+	int64_t strides[3][PLAN_MAX_DIMS]; /* matmul only */
+	int64_t stride[2], pad[2], dilation[2], groups;
+	int64_t work_bytes; /* planned workspace (scratchpad and packed operands) */
+} PlanPrim;
+
+/* Bytes of workspace that the library needs for this call with this many threads; -1 where it does not offer it.
+ * In runtime/prim_dnnl.c, which is linked into dlc as well: planning asks the library itself. */
+int64_t plan_prim_workspace(const PlanPrim *p, int threads);
+
+typedef enum PlanStepKind {
+	PLAN_KERNEL, /* fn(arena, off, env) */
+	PLAN_PRIM,   /* prims[index]; off: operands in the op's order (conv_grad_x: dy, w; conv_grad_w: x, dy), result, workspace */
+	PLAN_INPUT,  /* inputs[index] of the current micro-batch to off[0] */
+	PLAN_OUTPUT, /* off[0] is outputs[index], to be read by the host once the function has run */
+	PLAN_LOOP,   /* `index` trips of what follows, up to the matching PLAN_END */
+	PLAN_END
+} PlanStepKind;
+
+typedef struct PlanStep {
+	PlanStepKind kind;
+	int32_t index;
+	PlanKernel fn;
+	const int64_t *off;
+	int32_t noff;
+	const char *name;   /* the op or kernel, for traces and messages */
+	const char *source; /* "mlp.dl:14", or "" */
+	const int64_t *out_bytes; /* bytes of each result, for --check-nan and the checkers; noff-aligned tail */
+	int32_t nout;       /* results are off[noff - nout - nwork .. ) */
+	int32_t nwork;      /* 0 or 1 */
+	PlanDType out_dtype; /* of result 0 */
+	double seconds;     /* predicted */
+} PlanStep;
+
+typedef struct PlanOutput {
+	const char *name; /* loss weight correct grad_norm lr predict */
+	PlanDType dtype;
+	int32_t ndim;
+	int64_t dim[PLAN_MAX_DIMS];
+} PlanOutput;
+
+typedef struct PlanFunc {
+	const char *name;      /* init step eval eval1 predict predict1 */
+	int64_t batch;         /* samples of one call */
+	int64_t micro;         /* samples of one trip of its loop; == batch without a loop */
+	const PlanStep *steps;
+	int32_t nsteps;
+	const PlanOutput *outputs;
+	int32_t noutputs;
+	int64_t arena_bytes;   /* end of its highest placed byte */
+} PlanFunc;
+
+typedef enum PlanVarRole { PV_PARAM, PV_STAT, PV_OPT, PV_COUNTER } PlanVarRole;
+
+typedef struct PlanVar {
+	const char *name;
+	PlanVarRole role;
+	PlanDType dtype;
+	int32_t ndim;
+	int64_t dim[PLAN_MAX_DIMS];
+	int64_t offset, bytes;
+} PlanVar;
+
+/* A setting of `data` or `train`. kind: 'i' integer or bool, 'f' number, 's' text, 'l' list of integers. */
+typedef struct PlanSetting {
+	const char *key;
+	char kind;
+	int64_t i;
+	double f;
+	const char *s;
+	int32_t n;
+	int64_t list[PLAN_MAX_DIMS];
+} PlanSetting;
+
+typedef struct PlanData {
+	const char *name; /* "text" */
+	const char *type; /* bytes idx npy csv */
+	const PlanSetting *settings;
+	int32_t nsettings;
+} PlanData;
+
+/* One field of one data set, as the graph reads it: one sample is dim[0..ndim) of dtype. */
+typedef struct PlanInput {
+	const char *name; /* "text.tokens" */
+	int32_t data;     /* index into Plan.data */
+	const char *field; /* "tokens" */
+	PlanDType dtype;
+	int32_t ndim;
+	int64_t dim[PLAN_MAX_DIMS];
+	int64_t limit; /* > 0: integer values must lie in [0, limit) (embedding rows, classes); checked before step 1 */
+	int64_t ignore; /* the one value outside that range that is allowed (cross_entropy's ignore); -100 by default */
+} PlanInput;
+
+typedef struct Plan {
+	int32_t version;
+	const char *model;       /* "convnet" */
+	const char *model_path;
+	const char *target;      /* "cpu" */
+	const char *isa;         /* processor features that the kernels need, e.g. "avx512f avx2 fma" ("": none) */
+	const char *fingerprint; /* of parameters and training state (names, types): a checkpoint must match */
+	const char *json;        /* the object of `dlc --json` */
+	int64_t arena_bytes, budget_bytes;
+	int32_t threads;         /* at most this many; workspaces were planned for them */
+	uint64_t seed;
+	int64_t batch, micro_batch;
+	const PlanVar *vars;       int32_t nvars;
+	const PlanPrim *prims;     int32_t nprims;
+	const PlanInput *inputs;   int32_t ninputs;
+	const PlanData *data;      int32_t ndata;
+	const PlanFunc *funcs;     int32_t nfuncs;
+	const PlanSetting *train;  int32_t ntrain; /* settings of `train`: steps, batch, eval_every, ... */
+} Plan;
+
+extern const Plan dl_plan; /* defined by the generated plan.c */
+
+#endif
