@@ -1,0 +1,245 @@
+/* Rules of the plan checker that look at one node: views, storing over an operand, replays. */
+#include <assert.h>
+
+#include "check_parts.h"
+
+/* ---- places ---- */
+
+Range range_make(int64_t from, int64_t bytes)
+{
+	return (Range){ from, from > INT64_MAX - bytes ? INT64_MAX : from + bytes };
+}
+
+Range range_of(const Value *v)
+{
+	int64_t elem = dtype_bytes(v->type.dtype), cols, rows;
+
+	if (v->ld == 0 || v->type.ndim == 0)
+		return range_make(v->offset, type_bytes(&v->type));
+	cols = v->type.dim[v->type.ndim - 1];
+	rows = type_elems(&v->type) / cols;
+	return range_make(v->offset, ((rows - 1) * v->ld + cols) * elem);
+}
+
+Range range_of_var(const Var *v)
+{
+	return range_make(v->offset, type_bytes(&v->type));
+}
+
+Range range_of_work(const Node *n)
+{
+	return range_make(n->work_offset, n->work_bytes);
+}
+
+bool range_overlap(Range a, Range b)
+{
+	return a.from < b.to && b.from < a.to;
+}
+
+/* ---- views ---- */
+
+/* Elements of one step along `axis`. */
+static int64_t axis_stride(const Type *t, int axis)
+{
+	int64_t stride = 1;
+
+	for (int i = axis + 1; i < t->ndim; i++)
+		stride *= t->dim[i];
+	return stride;
+}
+
+bool rule_view(const Node *n, int64_t *delta)
+{
+	const Type *t;
+	int axis;
+	bool contiguous = true;
+
+	*delta = 0;
+	if (ir_ops[n->op].flags & OPF_VIEW)
+		return true;
+	if (n->op != OP_slice)
+		return false;
+	t = &n->arg[0]->type;
+	axis = (int)ir_int(n, "axis");
+	axis = axis < 0 ? axis + t->ndim : axis;
+	for (int i = 0; i < axis; i++)
+		contiguous = contiguous && t->dim[i] == 1;
+	if (n->res[0]->ld != 0 ? axis != t->ndim - 1 : !contiguous)
+		return false;
+	*delta = ir_int(n, "start") * axis_stride(t, axis) * dtype_bytes(t->dtype);
+	return true;
+}
+
+/* ---- storing over an operand ---- */
+
+/* How a body value depends on the parameter whose bytes are stored over. */
+typedef enum Reach {
+	REACH_NONE,  /* not at all */
+	REACH_STEP,  /* element i depends on elements i alone */
+	REACH_OTHER  /* element i depends on other elements too */
+} Reach;
+
+static bool same_elements(const Value *a, const Value *b)
+{
+	return type_elems(&a->type) == type_elems(&b->type);
+}
+
+/* How the results of `n` depend on `param`, given how its operands do. */
+static Reach reach_node(const Node *n, const Value *param, const Reach *of_arg)
+{
+	Reach reach = REACH_NONE;
+	bool in_step = ir_ops[n->op].kind == K_EWISE || (ir_ops[n->op].flags & OPF_VIEW);
+
+	for (int i = 0; i < n->nargs; i++) {
+		if (of_arg[i] == REACH_NONE)
+			continue;
+		if (of_arg[i] == REACH_OTHER || !in_step || !same_elements(n->arg[i], param) ||
+		    (n->nres > 0 && !same_elements(n->res[0], param)))
+			reach = REACH_OTHER;
+		else if (reach == REACH_NONE)
+			reach = REACH_STEP;
+	}
+	return reach;
+}
+
+/* `found[k]` is how the k-th value of the body (by id: parameters, then results) depends on `param`. */
+static const char *reach_body(const Node *n, const Value *param, const Value *stored, Reach *found, int32_t nfound)
+{
+	Reach of_arg[IR_MAX_ARGS];
+
+	found[param->id] = REACH_STEP;
+	for (const Node *k = n->body->first; k; k = k->next) {
+		Reach reach;
+
+		for (int i = 0; i < k->nargs; i++)
+			of_arg[i] = k->arg[i]->id < nfound ? found[k->arg[i]->id] : REACH_NONE;
+		reach = reach_node(k, param, of_arg);
+		for (int i = 0; i < k->nres; i++)
+			found[k->res[i]->id] = reach;
+	}
+	return found[stored->id] == REACH_OTHER
+		       ? "the kernel reads it out of step (reduction, broadcast or another order)"
+		       : NULL;
+}
+
+/* Ids of a fused body's values run from 0, parameters first; this many there are. */
+static int32_t body_values(const Block *b)
+{
+	int32_t n = 0;
+
+	for (int32_t i = 0; i < b->nparam; i++)
+		n = b->param[i]->id >= n ? b->param[i]->id + 1 : n;
+	for (const Node *k = b->first; k; k = k->next)
+		for (int i = 0; i < k->nres; i++)
+			n = k->res[i]->id >= n ? k->res[i]->id + 1 : n;
+	return n;
+}
+
+const char *rule_inplace(const Node *n, int i, const Value *stored)
+{
+	const Value *arg = n->arg[i];
+
+	if (arg->ld != 0 || stored->ld != 0)
+		return "its rows are strided";
+	if (!same_elements(arg, stored))
+		return "the numbers of elements differ";
+	if (dtype_bytes(arg->type.dtype) != dtype_bytes(stored->type.dtype))
+		return "the sizes of an element differ";
+	if (n->op == OP_fused) {
+		Arena *a = arena_new();
+		int32_t count = body_values(n->body);
+		const char *why = reach_body(n, n->body->param[i], stored, ARENA_ARRAY(a, count, Reach), count);
+
+		arena_free(a);
+		return why;
+	}
+	return ir_ops[n->op].kind == K_EWISE ? NULL : "the op does not work element by element";
+}
+
+/* ---- replays ---- */
+
+/* The value that `v` repeats, through replays of replays. */
+static const Value *origin(const Value *v)
+{
+	while (v->def && v->def->replay_of)
+		v = v->def->replay_of->res[v->index];
+	return v;
+}
+
+static bool attr_equal(AttrKind kind, const Attr *x, const Attr *y)
+{
+	switch (kind) {
+	case A_FLOAT:
+		return memcmp(&x->f, &y->f, sizeof x->f) == 0;
+	case A_STR:
+		return (x->s == NULL) == (y->s == NULL) && (x->s == NULL || strcmp(x->s, y->s) == 0);
+	case A_INTS:
+		return x->ints.n == y->ints.n &&
+		       memcmp(x->ints.v, y->ints.v, (size_t)x->ints.n * sizeof x->ints.v[0]) == 0;
+	default:
+		return x->i == y->i;
+	}
+}
+
+/* Op, attributes, counts and result types. */
+static const char *node_differs(Arena *a, const Node *x, const Node *y)
+{
+	const OpInfo *op = &ir_ops[x->op];
+
+	if (x->op != y->op)
+		return arena_printf(a, "expected op '%s', found '%s'", ir_ops[y->op].name, op->name);
+	if (x->nargs != y->nargs || x->nres != y->nres)
+		return arena_printf(a, "expected %d operands and %d results, found %d and %d", (int)y->nargs,
+				    (int)y->nres, (int)x->nargs, (int)x->nres);
+	for (int i = 0; i < 8 && op->attrs[i].kind != A_END; i++)
+		if (!attr_equal(op->attrs[i].kind, &x->attr[i], &y->attr[i]))
+			return arena_printf(a, "attribute '%s' of '%s' differs", op->attrs[i].name, op->name);
+	for (int i = 0; i < x->nres; i++)
+		if (!type_equal(&x->res[i]->type, &y->res[i]->type))
+			return arena_printf(a, "expected type %s of result %d, found %s",
+					    type_text(a, &y->res[i]->type, true), i,
+					    type_text(a, &x->res[i]->type, true));
+	return NULL;
+}
+
+/* Bodies of kernels: the same ops on the same values, which have equal ids. */
+static const char *body_differs(Arena *a, const Block *x, const Block *y)
+{
+	const Node *p = x->first, *q = y->first;
+
+	if (x->nparam != y->nparam)
+		return "the kernels have different parameters";
+	for (; p && q; p = p->next, q = q->next) {
+		const char *why = node_differs(a, p, q);
+
+		if (why)
+			return why;
+		if (p->op == OP_assign)
+			return "a kernel that assigns a variable cannot run again";
+		for (int i = 0; i < p->nargs; i++)
+			if (p->arg[i]->id != q->arg[i]->id)
+				return arena_printf(a, "operand %d of '%s' in the kernel differs", i,
+						    ir_ops[p->op].name);
+	}
+	return p || q ? "the kernels have different lengths" : NULL;
+}
+
+const char *rule_replay(Arena *a, const Node *n)
+{
+	const Node *of = n->replay_of;
+	const char *why;
+
+	if (ir_ops[n->op].kind == K_EFFECT || n->op == OP_var || n->op == OP_loop || n->op == OP_yield)
+		return arena_printf(a, "'%s' has a state or an effect and cannot run again", ir_ops[n->op].name);
+	if (of->parent != n->parent)
+		return "it repeats a node of another block, which sees another micro-batch";
+	if (of->pos >= n->pos)
+		return arena_printf(a, "it comes before what it repeats, node %d", (int)of->pos);
+	why = node_differs(a, n, of);
+	if (why)
+		return why;
+	for (int i = 0; i < n->nargs; i++)
+		if (origin(n->arg[i]) != origin(of->arg[i]))
+			return arena_printf(a, "operand %d is not what node %d read", i, (int)of->pos);
+	return n->body ? body_differs(a, n->body, of->body) : NULL;
+}
