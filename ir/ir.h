@@ -49,7 +49,9 @@ int64_t type_bytes(const Type *t);
 bool type_check(const Type *t);
 bool type_equal(const Type *a, const Type *b); /* dtype, dims and batch marks */
 bool type_same_shape(const Type *a, const Type *b); /* dims only */
-/* NumPy's broadcasting; false where shapes do not match. Batch marks are joined. */
+/* NumPy's broadcasting; the dtype is the promoted one; false where shapes do not match. A marked dimension meets a
+ * marked one of its size or an unmarked 1, and the result is marked; beside an unmarked dimension of the same size it
+ * does not match, as it would not under another batch. */
 bool type_broadcast(const Type *a, const Type *b, Type *out);
 /* "f32[64',128]"; with marks=false (for people) "f32[64,128]". */
 const char *type_text(Arena *a, const Type *t, bool marks);
@@ -150,6 +152,9 @@ typedef struct OpInfo {
 
 extern const OpInfo ir_ops[OP_COUNT];
 OpCode op_from_name(const char *s, size_t n); /* OP_COUNT when unknown */
+int op_attr_count(OpCode op);
+int op_attr_find(OpCode op, const char *name, size_t len); /* index into OpInfo.attrs and Node.attr, or -1 */
+void op_attr_defaults(OpCode op, Attr *out);               /* fills op_attr_count(op) attributes */
 /* Start-up self-check of the table; returns NULL or what is wrong with which row. */
 const char *op_table_check(void);
 
@@ -330,11 +335,12 @@ IntList ir_list(int n, const int64_t *v);
 /* Numbers positions and values in order, nested bodies included (a loop's body follows the loop node; fused bodies
  * are numbered apart, from 0, as they are kernels). Returns the number of positions; *nvalues may be NULL. */
 int32_t ir_number(Func *f, int32_t *nvalues);
+int32_t ir_number_fused(Block *b); /* numbers one fused body from 0; returns its number of values */
 void ir_unlink(Node *n);
 void ir_move_before(Node *n, Node *before);
 /* Replaces every use of `from` in the block (and nested loop bodies) by `to`. */
 void ir_replace_uses(Block *b, Value *from, Value *to);
-/* Removes nodes without effects whose results are unused; returns how many. */
+/* Removes nodes without effects whose results are unused; returns how many. Numbers the function anew. */
 int ir_dce(Func *f);
 /* Result 0 shares argument 0's storage: reshape, batch_sum, stop_gradient of a dense value; slice where it is one
  * contiguous range; slice on the last axis where every user accepts a row stride (then ld is set by `inplace`). */
