@@ -7,6 +7,14 @@
 
 #include "../ir/ir.h"
 
+/* The rows of passes.def, in order. */
+typedef enum PassRow {
+#define PASS(name, ...) PASS_ROW_##name,
+#include "passes.def"
+#undef PASS
+	PASS_ROWS
+} PassRow;
+
 typedef enum PassResult { PASS_SAME, PASS_CHANGED, PASS_FAILED } PassResult;
 
 /* Facts about a module: what a pass needs, gives and keeps. */
@@ -55,8 +63,11 @@ typedef struct PassCtx {
 	const char *precision;      /* overrides train.precision, or NULL */
 	/* Inspection. */
 	const char *print_after;    /* pass name, or NULL */
-	bool print_after_all, print_changed, time_passes, verify_each;
+	bool print_after_all, print_changed, time_passes;
+	bool verify_each;           /* also checks the claims of a pass: that PASS_SAME left the text alone */
 	FILE *dump;
+	double pass_seconds[PASS_ROWS]; /* summed over the runs of each row; see pass_print_times */
+	int pass_runs[PASS_ROWS];
 } PassCtx;
 
 typedef PassResult (*PassFn)(Module *m, PassCtx *cx);
@@ -71,6 +82,10 @@ extern const PassInfo pass_table[];
 extern const int pass_count;
 
 const PassInfo *pass_find(const char *name);
+/* The facts that hold for a module that was read as IR text, as far as its graph shows them. */
+unsigned pass_facts(const Module *m);
+/* The table of --time-passes. */
+void pass_print_times(FILE *out, const PassCtx *cx);
 /* Runs one pass: checks `needs`, runs, updates facts, verifies, dumps, times. A verifier failure writes the graph to
  * dlc-bug-PASS.ir and ends the program with exit code 3. */
 PassResult pass_run(const PassInfo *p, Module *m, PassCtx *cx);
