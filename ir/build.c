@@ -1,5 +1,5 @@
 /* The builder: nodes are made here and nowhere else, with their types derived by the op's rule. */
-#include "ir.h"
+#include "internal.h"
 
 #include <assert.h>
 
@@ -30,8 +30,7 @@ static Value *new_value(Module *m, Type t)
 	return v;
 }
 
-/* A linked node whose results have no type yet. */
-static Node *new_node(Builder *b, OpCode op, int nargs, Value *const *args, const Attr *attrs, int nres)
+Node *ir_raw_node(Builder *b, OpCode op, int nargs, Value *const *args, const Attr *attrs, int nres, const Type *types)
 {
 	Arena *a = b->m->arena;
 	Node *n = ARENA_NEW(a, Node);
@@ -43,24 +42,38 @@ static Node *new_node(Builder *b, OpCode op, int nargs, Value *const *args, cons
 		n->arg[i] = args[i];
 	n->res = ARENA_ARRAY(a, nres, Value *);
 	for (int i = 0; i < nres; i++) {
-		n->res[i] = new_value(b->m, type_scalar(DT_NONE));
+		n->res[i] = new_value(b->m, types ? types[i] : type_scalar(DT_NONE));
 		n->res[i]->def = n;
 		n->res[i]->index = i;
 	}
 	int nattrs = op_attr_count(op);
 	n->attr = ARENA_ARRAY(a, nattrs, Attr);
-	if (attrs)
-		memcpy(n->attr, attrs, (size_t)nattrs * sizeof *attrs);
-	else
-		op_attr_defaults(op, n->attr);
 	for (int i = 0; i < nattrs; i++)
-		if (ir_ops[op].attrs[i].kind == A_STR)
-			n->attr[i].s = arena_strdup(a, n->attr[i].s ? n->attr[i].s : "");
+		n->attr[i] = attrs[i];
+	if (op == OP_loop || op == OP_fused) {
+		n->body = ARENA_NEW(a, Block);
+		n->body->owner = n;
+	}
 	n->span = b->span;
 	n->flags = b->flags;
 	n->work_offset = -1;
 	link_node(b, n);
 	return n;
+}
+
+/* The same with the caller's attributes (NULL: defaults), copied. */
+static Node *new_node(Builder *b, OpCode op, int nargs, Value *const *args, const Attr *attrs, int nres,
+		      const Type *types)
+{
+	Attr own[8];
+	int nattrs = op_attr_count(op);
+	op_attr_defaults(op, own);
+	for (int i = 0; attrs && i < nattrs; i++) {
+		own[i] = attrs[i];
+		if (ir_ops[op].attrs[i].kind == A_STR)
+			own[i].s = arena_strdup(b->m->arena, attrs[i].s ? attrs[i].s : "");
+	}
+	return ir_raw_node(b, op, nargs, args, own, nres, types);
 }
 
 Node *ir_node(Builder *b, OpCode op, int nargs, Value *const *args, const Attr *attrs, const Type *given)
@@ -69,7 +82,7 @@ Node *ir_node(Builder *b, OpCode op, int nargs, Value *const *args, const Attr *
 	assert(o->kind != K_REGION && o->kind != K_OPAQUE && "ir_region makes these");
 	assert(nargs == o->nargs || (nargs > o->nargs && (o->flags & OPF_VARARGS)));
 	assert((given != NULL) == ((o->flags & OPF_TYPED) != 0));
-	Node *n = new_node(b, op, nargs, args, attrs, o->nres);
+	Node *n = new_node(b, op, nargs, args, attrs, o->nres, NULL);
 	for (int i = 0; i < nargs; i++)
 		if (args[i]->type.dtype == DT_NONE) {
 			b->failed = true;
@@ -105,14 +118,7 @@ Value *ir_value(Builder *b, OpCode op, int nargs, Value *const *args, const Attr
 Node *ir_region(Builder *b, OpCode op, int nargs, Value *const *args, const Attr *attrs, int nres, const Type *res)
 {
 	assert(ir_ops[op].kind == K_REGION || ir_ops[op].kind == K_OPAQUE);
-	Node *n = new_node(b, op, nargs, args, attrs, nres);
-	for (int i = 0; i < nres; i++)
-		n->res[i]->type = res[i];
-	if (op == OP_loop || op == OP_fused) {
-		n->body = ARENA_NEW(b->m->arena, Block);
-		n->body->owner = n;
-	}
-	return n;
+	return new_node(b, op, nargs, args, attrs, nres, res);
 }
 
 Value *ir_block_param(Module *m, Block *b, Type t)

@@ -334,7 +334,7 @@ IntList ir_list(int n, const int64_t *v);
 
 /* Numbers positions and values in order, nested bodies included (a loop's body follows the loop node; fused bodies
  * are numbered apart, from 0, as they are kernels). Returns the number of positions; *nvalues may be NULL. */
-int32_t ir_number(Func *f, int32_t *nvalues);
+int32_t ir_number(const Func *f, int32_t *nvalues);
 int32_t ir_number_fused(Block *b); /* numbers one fused body from 0; returns its number of values */
 void ir_unlink(Node *n);
 void ir_move_before(Node *n, Node *before);
@@ -349,10 +349,11 @@ bool ir_is_view(const Node *n);
 Value *ir_view_root(Value *v, int64_t *bytes);
 
 /* A copy of a block's nodes appended at `to`. map[id] (by Value.id of the source function after ir_number) gives the
- * replacement for values from outside and is filled for values made; new batch sizes scale marked dimensions
+ * replacement for values from outside (NULL: the value itself) and is filled for values made; new batch sizes scale marked dimensions
  * (from_batch == to_batch: a plain copy). Returns false where a dimension does not divide. */
 bool ir_clone_block(Builder *to, const Block *from, Value **map, int64_t from_batch, int64_t to_batch);
 Node *ir_clone_node(Builder *to, const Node *n, Value **map, int64_t from_batch, int64_t to_batch);
+/* Appended under a new name; NULL where a dimension does not divide. Numbers `f` anew. */
 Func *ir_clone_func(Module *m, const Func *f, const char *name, int64_t batch);
 
 /* ---- text ---------------------------------------------------------------------------------------- */

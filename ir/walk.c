@@ -29,7 +29,7 @@ int32_t ir_number_fused(Block *b)
 	return values;
 }
 
-int32_t ir_number(Func *f, int32_t *nvalues)
+int32_t ir_number(const Func *f, int32_t *nvalues)
 {
 	int32_t pos = 0, values = 0;
 	number_block(f->body, &pos, &values);
