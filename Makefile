@@ -39,8 +39,79 @@ $(B)/codegen/kernel_h.c: codegen/kernel.h tools/embed
 	tools/embed kernel_h codegen/kernel.h > $@
 $(filter $(B)/frontend/%,$(DLC_OBJ)): $(B)/frontend/parser.c $(B)/frontend/scanner.c
 
--include $(DLC_OBJ:.o=.d) $(RT_OBJ:.o=.d)
+# ---- tests: `check` is the fast whole, `check-all` adds training runs, sanitizers and a short fuzz ----
+DLC_LIB   := $(filter-out $(B)/dlc.o,$(DLC_OBJ)) $(B)/runtime/prim_dnnl.o
+TEST_SRC  := $(wildcard tests/*.c)
+TEST_BIN  := $(TEST_SRC:%.c=$(B)/%)
+# The plan checker links with ir/ alone: it shares nothing with the planner.
+CHECK_LIB := $(filter $(B)/ir/%,$(DLC_OBJ)) $(patsubst %.c,$(B)/%.o,$(wildcard passes/check_*.c))
+
+$(B)/tests/check_plan_test: $(B)/tests/check_plan_test.o $(CHECK_LIB)
+	$(CC) $(CFLAGS) -o $@ $^ -lm $(LDEXTRA)
+$(filter-out $(B)/tests/check_plan_test,$(TEST_BIN)): $(B)/%: $(B)/%.o $(DLC_LIB)
+	$(CC) $(CFLAGS) -o $@ $^ -ldnnl -lz -ljansson -lm $(LDEXTRA)
+
+deps:
+	@tools/install-deps
+test: deps
+	+@$(MAKE) --no-print-directory -j$$(nproc) check
+check: all $(TEST_BIN)
+	@B=$(B) tests/all
+check-all: all $(TEST_BIN)
+	@tools/install-deps check-all || echo "check-all: parts that need the missing packages are left out"
+	+@B=$(B) tests/all --full
+update: all
+	@B=$(B) tests/run --update
+
+SAN := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+san:
+	+@CC="$(CC) $(SAN)" $(MAKE) --no-print-directory B=build-san CC="$(CC) $(SAN)" OPT="-O1 -g" SANITIZED=1 check
+hardmem:
+	+@CC="$(CC) $(SAN)" $(MAKE) --no-print-directory B=build-hardmem CC="$(CC) $(SAN)" OPT="-O1 -g" EXTRA=-DHARDMEM SANITIZED=1 check
+# make fuzz SECONDS=600: libFuzzer (clang) on the model parser and the IR reader.
+SECONDS ?= 60
+fuzz: all
+	+@tests/fuzz/run $(SECONDS)
+
+# ---- house ----
+quickstart: deps
+	+@$(MAKE) --no-print-directory -j$$(nproc) all
+	@tools/quickstart
+bench: all
+	@tools/bench-vs-torch.py
+lines:
+	@wc -l $$(git ls-files '*.[chyl]' '*.def' '*.dl' | grep -v '^tests/') | sort -n
+format:
+	clang-format -i $$(git ls-files '*.[ch]')
+analyze:
+	+@$(MAKE) --no-print-directory B=build-analyze OPT="-O1 -fanalyzer" all
+tidy: all
+	clang-tidy --quiet $$(git ls-files '*.c' | grep -v '^tests/fuzz/') -- -std=c11 -D_GNU_SOURCE -I. -Ifrontend -I$(B)/frontend
+
+PREFIX ?= /usr/local
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/dlc $(DESTDIR)$(PREFIX)/share/dlc/models
+	install -m 755 $(B)/dlc $(DESTDIR)$(PREFIX)/bin/dlc
+	install -m 644 $(B)/libdlrt.a runtime/plan.h $(wildcard runtime/dl.h) $(DESTDIR)$(PREFIX)/lib/dlc
+	install -m 644 models/*.dl $(DESTDIR)$(PREFIX)/share/dlc/models
+
+help:
+	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST))
+
+-include $(DLC_OBJ:.o=.d) $(RT_OBJ:.o=.d) $(TEST_BIN:=.d)
 
 clean:
 	rm -rf $(B)
-.PHONY: all clean
+.PHONY: all clean deps test check check-all update san hardmem fuzz quickstart bench lines format analyze tidy install help
+
+## make              builds build/dlc and build/libdlrt.a
+## make quickstart   installs what is missing, builds, trains a network on Fashion-MNIST within 48 MiB
+## make test         installs what is missing, builds, runs `make check`
+## make check        all fast tests (under two minutes); the last line is `N passed, N failed`
+## make check-all    the same and the long ones: budget sweeps, kills, sanitizers, a short fuzz
+## make update       rewrites the expected output of the golden tests (read the diff)
+## make san hardmem  `check` under AddressSanitizer and UBSan; hardmem: each object a malloc of its own
+## make fuzz         SECONDS=60 of fuzzing the model parser and the IR reader (clang)
+## make bench        step times beside PyTorch's, same threads, same run
+## make lines format analyze tidy   sizes; clang-format; gcc -fanalyzer; clang-tidy
+## make install      PREFIX=/usr/local
