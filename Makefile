@@ -48,7 +48,9 @@ CHECK_LIB := $(filter $(B)/ir/%,$(DLC_OBJ)) $(patsubst %.c,$(B)/%.o,$(wildcard p
 
 $(B)/tests/check_plan_test: $(B)/tests/check_plan_test.o $(CHECK_LIB)
 	$(CC) $(CFLAGS) -o $@ $^ -lm $(LDEXTRA)
-$(filter-out $(B)/tests/check_plan_test,$(TEST_BIN)): $(B)/%: $(B)/%.o $(DLC_LIB)
+$(B)/tests/tensors: $(B)/tests/tensors.o
+	$(CC) $(CFLAGS) -o $@ $^ -ljansson -lm $(LDEXTRA)
+$(filter-out $(B)/tests/check_plan_test $(B)/tests/tensors,$(TEST_BIN)): $(B)/%: $(B)/%.o $(DLC_LIB)
 	$(CC) $(CFLAGS) -o $@ $^ -ldnnl -lz -ljansson -lm $(LDEXTRA)
 
 deps:
