@@ -1,0 +1,119 @@
+/* One anonymous mapping is all the memory of a trainer.
+ *
+ * The mapping starts at a 2 MiB boundary and asks for huge pages; everything around it is given back, so that it counts
+ * exactly its own pages. The pattern of --check-memory is a hash of the word's index: a store of any data, zeros
+ * included, shows. */
+#include "memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { HUGE = 2 << 20 };
+
+static uint64_t pattern_word(int64_t i)
+{
+	uint64_t x = ((uint64_t)i + 1) * 0x9e3779b97f4a7c15u;
+	return x ^ (x >> 29);
+}
+
+static int64_t page_round(int64_t n)
+{
+	int64_t page = sysconf(_SC_PAGESIZE);
+	return (n + page - 1) / page * page;
+}
+
+bool arena_map(ArenaMap *m, int64_t bytes, bool pattern, Fail *f)
+{
+	*m = (ArenaMap){ .bytes = bytes, .mapped = page_round(bytes > 0 ? bytes : 1), .pattern = pattern };
+	size_t whole = (size_t)m->mapped + HUGE;
+	unsigned char *p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED) {
+		char text[32];
+		return fail(f, EXIT_FILES, "cannot get the arena of %s: %s", memory_text(bytes, text), strerror(errno));
+	}
+	size_t head = (HUGE - (uintptr_t)p % HUGE) % HUGE;
+	m->base = p + head;
+	if (head)
+		munmap(p, head);
+	munmap(m->base + m->mapped, whole - head - (size_t)m->mapped);
+	madvise(m->base, (size_t)m->mapped, MADV_HUGEPAGE); /* faster where it is granted, the same where not */
+
+	int64_t words = m->mapped / 8;
+	uint64_t *w = (uint64_t *)(void *)m->base;
+	if (pattern) {
+#pragma omp parallel for schedule(static)
+		for (int64_t i = 0; i < words; i++)
+			w[i] = pattern_word(i);
+	} else {
+		volatile unsigned char *touch = m->base;
+		int64_t pages = m->mapped / 4096;
+#pragma omp parallel for schedule(static)
+		for (int64_t i = 0; i < pages; i++)
+			touch[i * 4096] = 0;
+	}
+	return true;
+}
+
+void arena_unmap(ArenaMap *m)
+{
+	if (m->base)
+		munmap(m->base, (size_t)m->mapped);
+	m->base = NULL;
+}
+
+int64_t arena_high_water(const ArenaMap *m)
+{
+	const uint64_t *w = (const uint64_t *)(const void *)m->base;
+	int64_t i = m->mapped / 8;
+	while (i > 0 && w[i - 1] == pattern_word(i - 1))
+		i--;
+	if (i == 0)
+		return 0;
+	uint64_t want = pattern_word(i - 1);
+	unsigned char expect[8];
+	memcpy(expect, &want, 8);
+	int64_t end = i * 8;
+	while (m->base[end - 1] == expect[(end - 1) % 8])
+		end--;
+	return end;
+}
+
+/* statm: size resident shared, in pages; shared counts file-backed and shm pages. */
+int64_t memory_anonymous_bytes(void)
+{
+	char text[128];
+	int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	ssize_t n = read(fd, text, sizeof text - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = 0;
+	long long size, resident, shared;
+	if (sscanf(text, "%lld %lld %lld", &size, &resident, &shared) != 3)
+		return 0;
+	return (int64_t)(resident - shared) * sysconf(_SC_PAGESIZE);
+}
+
+int64_t memory_peak_rss_bytes(void)
+{
+	struct rusage u;
+	return getrusage(RUSAGE_SELF, &u) ? 0 : (int64_t)u.ru_maxrss * 1024;
+}
+
+const char *memory_text(int64_t bytes, char out[32])
+{
+	static const char *const unit[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
+	double n = (double)bytes;
+	int u = 0;
+	while (n >= 1024 && u < 4) {
+		n /= 1024;
+		u++;
+	}
+	snprintf(out, 32, u ? "%.2f %s" : "%.0f %s", n, unit[u]);
+	return out;
+}
