@@ -55,6 +55,8 @@ bool rule_view(const Node *n, int64_t *delta)
 	bool contiguous = true;
 
 	*delta = 0;
+	if (n->nargs != 1 || n->nres != 1 || n->arg[0]->ld != 0)
+		return false; /* rows that lie apart are gathered by a kernel */
 	if (ir_ops[n->op].flags & OPF_VIEW)
 		return true;
 	if (n->op != OP_slice)
