@@ -15,7 +15,7 @@ RT_OBJ  := $(RT_SRC:%.c=$(B)/%.o)
 all: $(B)/dlc $(B)/libdlrt.a
 
 $(B)/dlc: $(DLC_OBJ) $(B)/runtime/prim_dnnl.o
-	$(CC) $(CFLAGS) -o $@ $^ -ldnnl -lm $(LDEXTRA)
+	$(CC) $(CFLAGS) -o $@ $^ -ldnnl -ljansson -lm $(LDEXTRA)
 $(B)/libdlrt.a: $(RT_OBJ)
 	@rm -f $@
 	ar rcs $@ $^
@@ -74,6 +74,8 @@ hardmem:
 SECONDS ?= 60
 fuzz: all
 	+@tests/fuzz/run $(SECONDS)
+print-lib:
+	@echo $(DLC_LIB)
 
 # ---- house ----
 quickstart: deps
@@ -104,7 +106,7 @@ help:
 
 clean:
 	rm -rf $(B)
-.PHONY: all clean deps test check check-all update san hardmem fuzz quickstart bench lines format analyze tidy install help
+.PHONY: all clean deps test check check-all update san hardmem fuzz print-lib quickstart bench lines format analyze tidy install help
 
 ## make              builds build/dlc and build/libdlrt.a
 ## make quickstart   installs what is missing, builds, trains a network on Fashion-MNIST within 48 MiB

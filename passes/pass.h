@@ -1,7 +1,7 @@
 /* The pass driver: passes are rows of passes.def, run by name over a Module, verified and dumped between.
  *
- * expand | simplify | autodiff | autocast | loss_scale | optimizer | accumulate | fuse | recompute | schedule |
- * inplace | offsets. `budget` (planner.h) drives those from `accumulate` on for its candidates. */
+ * expand | simplify | autodiff | autocast | loss_scale | optimizer | accumulate | inplace | fuse | schedule |
+ * recompute | offsets. `budget` (planner.h) drives those from `accumulate` on for its candidates. */
 #ifndef DLC_PASSES_PASS_H
 #define DLC_PASSES_PASS_H
 
@@ -26,7 +26,7 @@ enum {
 	FACT_FUSED = 16,     /* every node is a kernel, a library call or a view */
 	FACT_ORDERED = 32,   /* the node order is the execution order */
 	FACT_RECOMPUTED = 64,
-	FACT_INPLACE = 128,  /* storage roots and in-place reuse are decided */
+	FACT_INPLACE = 128,  /* strided views are decided */
 	FACT_PLACED = 256    /* every stored value has an offset */
 };
 
@@ -40,7 +40,7 @@ typedef struct Capabilities {
 	bool (*fusable)(const Node *n);
 } Capabilities;
 
-/* A machine profile: rates for predicted times (built-in ones are in machine.c). */
+/* A machine profile: rates for predicted times (built-in ones are in cost.c). */
 typedef struct Machine {
 	const char *name;
 	double flops_matmul, flops_conv, flops_ewise; /* per second, f32, all cores */

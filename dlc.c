@@ -1,0 +1,509 @@
+/* dlc: the command. Options, then one call a stage:
+ *
+ *     read (model text or IR text) | passes up to `optimizer` | plan under the budget | check | build
+ *
+ * Exit codes: 0 done, 1 errors in the input or a budget too small, 2 usage or files, 3 a bug of ours. */
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "codegen/backend.h"
+#include "frontend/frontend.h"
+#include "ir/base/size.h"
+#include "ir/ir.h"
+#include "passes/check_plan.h"
+#include "passes/cost.h"
+#include "passes/pass.h"
+#include "passes/planner.h"
+#include "passes/report.h"
+
+enum { EXIT_DONE = 0, EXIT_INPUT = 1, EXIT_USAGE = 2, EXIT_BUG = 3 };
+
+typedef struct Options {
+	const char *input, *output, *target, *json, *emit, *stop_after, *passes, *machine, *cc;
+	VEC(const char *) defines;
+	FrontOptions front;
+	PlannerOptions plan;
+	int threads;
+	bool no_build, min_budget, check_plan, keep_sources, debug, quiet;
+} Options;
+
+typedef struct Command {
+	Arena *arena;
+	Diag *diag;
+	Options o;
+	PassCtx cx;
+	const Backend *backend;
+	Capabilities caps;
+	Module *module;
+	bool from_ir; /* the input was IR text */
+	PlanSummary summary;
+	double plan_seconds, compile_seconds;
+} Command;
+
+static const char usage_text[] =
+	"usage: dlc MODEL.dl [--mem-budget SIZE] [-o FILE] [options]      compiles a trainer that stays inside SIZE bytes\n"
+	"       dlc GRAPH.ir [options]                                    the same from IR text ('-': standard input)\n"
+	"\n"
+	"plan:     --mem-budget SIZE   bytes that the trainer may hold: 4G, 512M, 1.5GiB, 4GB, 4096 (default: unlimited)\n"
+	"          --min-budget        prints the smallest feasible budget in bytes, and stops\n"
+	"          --micro-batch N     samples of one micro-batch (default: chosen)\n"
+	"          --no-recompute      no replays    --optimizer-in-backward on|off    --allow-microbatch-stats\n"
+	"          --max-slowdown R    no plan slower than R times the unlimited one (default 10)\n"
+	"          --machine NAME      profile for predicted times    --threads N (default: all processors)\n"
+	"model:    -D NAME=VALUE       overrides a const, train.KEY or DATA.KEY    --precision P    --seed N\n"
+	"output:   -o FILE             the trainer (default: the model's name)    --no-build    --keep-sources    --debug\n"
+	"          --json FILE         the plan as one JSON object ('-': standard output)    --quiet\n"
+	"inspect:  --emit=ir|dot|plan|c    --stop-after=PASS    --passes=LIST    --check-plan\n"
+	"          --print-after=PASS  --print-after-all  --print-changed  --time-passes  --verify-each\n"
+	"          --list-passes  --list-ops  --version  --help\n";
+
+static double now_seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- options ---- */
+
+static int usage_error(const char *fmt, const char *what)
+{
+	fputs("dlc: ", stderr);
+	fprintf(stderr, fmt, what);
+	fputs("\ndlc: see 'dlc --help'\n", stderr);
+	return EXIT_USAGE;
+}
+
+/* A whole number in [least, most]; false after a message. */
+static bool parse_count(const char *option, const char *text, int64_t least, int64_t most, int64_t *out)
+{
+	char *end;
+
+	errno = 0;
+	*out = strtoll(text, &end, 10);
+	if (errno == 0 && end != text && *end == 0 && *out >= least && *out <= most)
+		return true;
+	fprintf(stderr, "dlc: --%s: expected a whole number from %lld to %lld, got '%s'\n", option, (long long)least,
+	        (long long)most, text);
+	return false;
+}
+
+static bool parse_budget(const char *text, int64_t *out)
+{
+	char why[128];
+
+	if (size_parse(text, out, why))
+		return true;
+	fprintf(stderr, "dlc: --mem-budget: %s\n", why);
+	return false;
+}
+
+static bool parse_slowdown(const char *text, double *out)
+{
+	char *end;
+
+	*out = strtod(text, &end);
+	if (end != text && *end == 0 && *out >= 1 && *out <= 1e6)
+		return true;
+	fprintf(stderr, "dlc: --max-slowdown: expected a number from 1 to 1000000, got '%s'\n", text);
+	return false;
+}
+
+static void list_passes(void)
+{
+	for (int i = 0; i < pass_count; i++)
+		printf("%-12s %s\n", pass_table[i].name, pass_table[i].doc);
+}
+
+static void list_ops(void)
+{
+	for (int i = 0; i < OP_COUNT; i++)
+		printf("%-18s %s\n", ir_ops[i].name, ir_ops[i].doc);
+}
+
+enum {
+	O_BUDGET = 256, O_MIN_BUDGET, O_MICRO, O_NO_RECOMPUTE, O_IN_BACKWARD, O_ALLOW_STATS, O_SLOWDOWN, O_MACHINE, O_THREADS,
+	O_PRECISION, O_SEED, O_NO_BUILD, O_KEEP, O_DEBUG, O_JSON, O_QUIET, O_EMIT, O_STOP, O_PASSES, O_CHECK, O_PRINT_AFTER,
+	O_PRINT_ALL, O_PRINT_CHANGED, O_TIME, O_VERIFY, O_LIST_PASSES, O_LIST_OPS, O_VERSION, O_HELP, O_TARGET
+};
+
+static const struct option long_options[] = {
+	{ "mem-budget", 1, 0, O_BUDGET }, { "min-budget", 0, 0, O_MIN_BUDGET }, { "micro-batch", 1, 0, O_MICRO },
+	{ "no-recompute", 0, 0, O_NO_RECOMPUTE }, { "optimizer-in-backward", 1, 0, O_IN_BACKWARD },
+	{ "allow-microbatch-stats", 0, 0, O_ALLOW_STATS }, { "max-slowdown", 1, 0, O_SLOWDOWN },
+	{ "machine", 1, 0, O_MACHINE }, { "threads", 1, 0, O_THREADS }, { "precision", 1, 0, O_PRECISION },
+	{ "seed", 1, 0, O_SEED }, { "no-build", 0, 0, O_NO_BUILD }, { "keep-sources", 0, 0, O_KEEP },
+	{ "debug", 0, 0, O_DEBUG }, { "json", 1, 0, O_JSON }, { "quiet", 0, 0, O_QUIET }, { "emit", 1, 0, O_EMIT },
+	{ "stop-after", 1, 0, O_STOP }, { "passes", 1, 0, O_PASSES }, { "check-plan", 0, 0, O_CHECK },
+	{ "print-after", 1, 0, O_PRINT_AFTER }, { "print-after-all", 0, 0, O_PRINT_ALL },
+	{ "print-changed", 0, 0, O_PRINT_CHANGED }, { "time-passes", 0, 0, O_TIME }, { "verify-each", 0, 0, O_VERIFY },
+	{ "list-passes", 0, 0, O_LIST_PASSES }, { "list-ops", 0, 0, O_LIST_OPS }, { "version", 0, 0, O_VERSION },
+	{ "help", 0, 0, O_HELP }, { "target", 1, 0, O_TARGET }, { 0, 0, 0, 0 },
+};
+
+/* One option that only prints and ends the program; -1 when it is none. */
+static int answer(int opt)
+{
+	switch (opt) {
+	case O_LIST_PASSES:
+		list_passes();
+		return EXIT_DONE;
+	case O_LIST_OPS:
+		list_ops();
+		return EXIT_DONE;
+	case O_VERSION:
+		puts("dlc 0.1");
+		return EXIT_DONE;
+	case O_HELP:
+	case 'h':
+		fputs(usage_text, stdout);
+		return EXIT_DONE;
+	default:
+		return -1;
+	}
+}
+
+static bool set_plan_option(Command *c, int opt, const char *arg)
+{
+	PlannerOptions *p = &c->o.plan;
+	int64_t n;
+
+	switch (opt) {
+	case O_BUDGET: return parse_budget(arg, &p->budget);
+	case O_MIN_BUDGET: c->o.min_budget = true; return true;
+	case O_MICRO: return parse_count("micro-batch", arg, 1, INT32_MAX, &p->micro_batch);
+	case O_NO_RECOMPUTE: p->recompute = false; return true;
+	case O_ALLOW_STATS: p->allow_microbatch_stats = true; return true;
+	case O_SLOWDOWN: return parse_slowdown(arg, &p->max_slowdown);
+	case O_MACHINE: c->o.machine = arg; return true;
+	case O_THREADS:
+		if (!parse_count("threads", arg, 1, 1024, &n))
+			return false;
+		c->o.threads = (int)n;
+		return true;
+	case O_IN_BACKWARD:
+		if (strcmp(arg, "on") != 0 && strcmp(arg, "off") != 0) {
+			usage_error("--optimizer-in-backward: expected on or off, got '%s'", arg);
+			return false;
+		}
+		p->optimizer_in_backward = strcmp(arg, "on") == 0;
+		return true;
+	default: return true;
+	}
+}
+
+static bool set_option(Command *c, int opt, const char *arg)
+{
+	Options *o = &c->o;
+	int64_t n;
+
+	switch (opt) {
+	case 'o': o->output = arg; return true;
+	case 'D': vec_push(c->arena, &o->defines, arg); return true;
+	case O_TARGET: o->target = arg; return true;
+	case O_PRECISION: o->front.precision = c->cx.precision = arg; return true;
+	case O_SEED:
+		if (!parse_count("seed", arg, 1, INT64_MAX, &n))
+			return false;
+		o->front.seed = (uint64_t)n;
+		return true;
+	case O_NO_BUILD: o->no_build = true; return true;
+	case O_KEEP: o->keep_sources = true; return true;
+	case O_DEBUG: o->debug = true; return true;
+	case O_JSON: o->json = arg; return true;
+	case O_QUIET: o->quiet = true; return true;
+	case O_EMIT: o->emit = arg; return true;
+	case O_STOP: o->stop_after = arg; return true;
+	case O_PASSES: o->passes = arg; return true;
+	case O_CHECK: o->check_plan = true; return true;
+	case O_PRINT_AFTER: c->cx.print_after = arg; return true;
+	case O_PRINT_ALL: c->cx.print_after_all = true; return true;
+	case O_PRINT_CHANGED: c->cx.print_changed = true; return true;
+	case O_TIME: c->cx.time_passes = true; return true;
+	case O_VERIFY: c->cx.verify_each = true; return true;
+	default: return set_plan_option(c, opt, arg);
+	}
+}
+
+static int check_names(const Options *o)
+{
+	static const char *const emits[] = { "ir", "dot", "plan", "c" };
+	bool known = !o->emit;
+
+	for (size_t i = 0; i < sizeof emits / sizeof *emits && o->emit; i++)
+		known |= strcmp(o->emit, emits[i]) == 0;
+	if (!known)
+		return usage_error("--emit: expected ir, dot, plan or c, got '%s'", o->emit);
+	if (o->stop_after && !pass_find(o->stop_after))
+		return usage_error("--stop-after: there is no pass '%s' (--list-passes names them)", o->stop_after);
+	if (!backend_find(o->target))
+		return usage_error("--target: '%s' is not built in (cpu is)", o->target);
+	if (!machine_find(o->machine))
+		return usage_error("--machine: there is no profile '%s'", o->machine);
+	return -1;
+}
+
+/* Fills the options; an exit code, or -1 to go on. */
+static int read_options(Command *c, int argc, char **argv)
+{
+	int opt;
+
+	c->o.target = "cpu";
+	c->o.plan = (PlannerOptions){ .budget = INT64_MAX, .recompute = true, .optimizer_in_backward = -1, .max_slowdown = 10 };
+	while ((opt = getopt_long(argc, argv, "o:D:h", long_options, NULL)) != -1) {
+		int code = answer(opt);
+
+		if (code >= 0)
+			return code;
+		if (opt == '?' || !set_option(c, opt, optarg))
+			return EXIT_USAGE;
+	}
+	if (optind >= argc)
+		return usage_error("%s", "expected a model (MODEL.dl) or a graph (GRAPH.ir)");
+	if (optind + 1 < argc)
+		return usage_error("one model at a time: what is '%s'?", argv[optind + 1]);
+	c->o.input = argv[optind];
+	c->o.front.defines = c->o.defines.at;
+	c->o.front.ndefines = (int)c->o.defines.len;
+	if (c->o.threads == 0)
+		c->o.threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
+	return check_names(&c->o);
+}
+
+/* ---- stages ---- */
+
+/* The whole file; NULL after a message. */
+static char *read_file(Arena *a, const char *path, size_t *len)
+{
+	FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+	VEC(char) text = { 0 };
+	char chunk[65536];
+	size_t n;
+
+	if (!f) {
+		fprintf(stderr, "dlc: %s: %s\n", path, strerror(errno));
+		return NULL;
+	}
+	while ((n = fread(chunk, 1, sizeof chunk, f)) > 0)
+		for (size_t i = 0; i < n; i++)
+			vec_push(a, &text, chunk[i]);
+	if (ferror(f)) {
+		fprintf(stderr, "dlc: %s: %s\n", path, strerror(errno));
+		return NULL;
+	}
+	if (f != stdin)
+		fclose(f);
+	*len = text.len;
+	vec_push(a, &text, '\0');
+	return text.at;
+}
+
+static bool is_ir(const char *path, const char *text)
+{
+	size_t n = strlen(path);
+
+	while (*text == ' ' || *text == '\n' || *text == '\t' || *text == '/') {
+		if (*text == '/')
+			text += strcspn(text, "\n");
+		else
+			text++;
+	}
+	return (n > 3 && strcmp(path + n - 3, ".ir") == 0) || strncmp(text, "module \"", 8) == 0;
+}
+
+static int read_module(Command *c)
+{
+	size_t len = 0;
+	char *text = read_file(c->arena, c->o.input, &len);
+
+	if (!text)
+		return EXIT_USAGE;
+	c->from_ir = is_ir(c->o.input, text);
+	if (c->from_ir) {
+		c->module = ir_parse(c->arena, c->diag, c->o.input, text, len);
+		if (c->module && !ir_verify(c->module, "reading", stderr))
+			return EXIT_INPUT;
+		if (c->module)
+			c->cx.facts = pass_facts(c->module);
+	} else {
+		c->module = frontend_read(c->arena, c->diag, c->o.input, text, len, &c->o.front);
+	}
+	return c->module ? -1 : EXIT_INPUT;
+}
+
+static int emit(Command *c)
+{
+	BuildOptions b = { .model_path = c->o.input, .threads = c->o.threads };
+
+	if (strcmp(c->o.emit, "ir") == 0)
+		ir_print_module(stdout, c->module);
+	for (Func *f = c->module->funcs; f; f = f->next) {
+		if (strcmp(c->o.emit, "dot") == 0)
+			ir_print_dot(stdout, f);
+		if (strcmp(c->o.emit, "plan") == 0)
+			report_plan(stdout, c->arena, f);
+	}
+	if (strcmp(c->o.emit, "c") == 0 && !c->backend->emit(stdout, c->module, &b))
+		return EXIT_INPUT;
+	return fflush(stdout) == 0 ? EXIT_DONE : EXIT_USAGE;
+}
+
+/* Runs passes by hand and prints: --passes, --stop-after. */
+static int inspect(Command *c)
+{
+	PassResult r = c->o.passes ? pass_run_list(c->o.passes, c->module, &c->cx) :
+	                             pass_run_until(c->o.stop_after, c->module, &c->cx);
+
+	if (c->cx.time_passes)
+		pass_print_times(stderr, &c->cx);
+	if (r == PASS_FAILED)
+		return EXIT_INPUT;
+	if (c->o.check_plan && !check_plan(c->module, c->o.plan.budget, stdout))
+		return EXIT_INPUT;
+	return c->o.emit ? emit(c) : EXIT_DONE;
+}
+
+/* A bug of ours: leaves the graph for the report. */
+static int own_bug(Command *c, const char *what)
+{
+	const char *path = arena_printf(c->arena, "dlc-bug-%s.ir", c->module->name);
+	FILE *f = fopen(path, "w");
+
+	if (f) {
+		ir_print_module(f, c->module);
+		fclose(f);
+	}
+	fprintf(stderr, "dlc: internal error: %s; the graph is in %s\n", what, path);
+	return EXIT_BUG;
+}
+
+static int plan(Command *c)
+{
+	double start = now_seconds();
+	PlannerResult r;
+
+	if (!(c->cx.facts & FACT_OPTIMIZER) && pass_run_until("optimizer", c->module, &c->cx) == PASS_FAILED)
+		return EXIT_INPUT;
+	r = planner_run(c->module, &c->cx, &c->o.plan, &c->summary);
+	c->plan_seconds = now_seconds() - start;
+	if (c->cx.time_passes)
+		pass_print_times(stderr, &c->cx);
+	if (r != PLAN_OK)
+		return EXIT_INPUT;
+	if (!ir_verify(c->module, "planner", stderr))
+		return own_bug(c, "the planned graph is not sound");
+	if (!check_plan(c->module, c->o.plan.budget, stderr))
+		return own_bug(c, "the plan does not hold");
+	return -1;
+}
+
+static const char *plan_json(Command *c)
+{
+	const Section *train = ir_find_section(c->module, "train", "");
+	ReportNames n = { c->o.target, ir_setting_str(train, "precision", "fp32"), c->plan_seconds, c->compile_seconds };
+
+	return report_json(c->arena, c->module, &c->summary, &n);
+}
+
+static int build(Command *c)
+{
+	double start = now_seconds();
+	BuildOptions b = { .output = c->o.output ? c->o.output : c->module->name, .model_path = c->o.input,
+		           .json = plan_json(c), .fingerprint = report_fingerprint(c->arena, c->module),
+		           .budget_bytes = c->o.plan.budget, .micro_batch = c->summary.micro_batch,
+		           .threads = c->o.threads, .cc = c->o.cc, .keep_sources = c->o.keep_sources, .debug = c->o.debug };
+	const Section *train = ir_find_section(c->module, "train", "");
+
+	b.seed = c->o.front.seed ? c->o.front.seed : (uint64_t)ir_setting_num(train, "seed", 1);
+	if (!c->backend->build(c->module, &b))
+		return EXIT_USAGE;
+	c->compile_seconds = now_seconds() - start;
+	if (!c->o.quiet && !(c->o.json && strcmp(c->o.json, "-") == 0)) {
+		report_text(stdout, c->arena, c->module, &c->summary);
+		printf("  written: %s\n", b.output);
+	}
+	return -1;
+}
+
+static int write_json(Command *c)
+{
+	FILE *f = strcmp(c->o.json, "-") == 0 ? stdout : fopen(c->o.json, "w");
+	bool good = f && fprintf(f, "%s\n", plan_json(c)) > 0;
+
+	if (f && f != stdout)
+		good = fclose(f) == 0 && good;
+	if (!good)
+		fprintf(stderr, "dlc: %s: %s\n", c->o.json, strerror(errno));
+	return good ? EXIT_DONE : EXIT_USAGE;
+}
+
+static int compile(Command *c)
+{
+	int code = plan(c);
+
+	if (c->o.min_budget && c->summary.min_budget_bytes > 0) {
+		printf("%lld\n", (long long)c->summary.min_budget_bytes);
+		return EXIT_DONE;
+	}
+	if (code >= 0)
+		return code;
+	if (c->o.check_plan)
+		puts("the plan holds");
+	if (c->o.emit)
+		return emit(c);
+	if (!c->o.no_build && (code = build(c)) >= 0)
+		return code;
+	return c->o.json ? write_json(c) : EXIT_DONE;
+}
+
+static int run(Command *c, int argc, char **argv)
+{
+	int code = read_options(c, argc, argv);
+
+	if (code >= 0)
+		return code;
+	c->backend = backend_find(c->o.target);
+	c->caps = (Capabilities){ .threads = c->o.threads, .strided_attention = c->backend->strided_attention,
+		                  .workspace = c->backend->workspace, .fusable = c->backend->fusable };
+	c->cx.caps = &c->caps;
+	c->cx.machine = machine_find(c->o.machine);
+	c->cx.micro_batch = c->o.plan.micro_batch;
+	c->cx.allow_microbatch_stats = c->o.plan.allow_microbatch_stats;
+	c->cx.optimizer_in_backward = c->o.plan.optimizer_in_backward != 0;
+	c->cx.recompute = c->o.plan.recompute;
+	c->cx.budget = c->o.plan.budget;
+	code = read_module(c);
+	if (code >= 0)
+		return code;
+	if (c->o.passes || c->o.stop_after)
+		return inspect(c);
+	if (c->from_ir && c->o.emit && c->o.plan.budget == INT64_MAX)
+		return emit(c); /* no pass was asked for: IR in, IR out */
+	return compile(c);
+}
+
+int main(int argc, char **argv)
+{
+	Command c = { .arena = arena_new() };
+	const char *bad = op_table_check();
+	int code;
+
+	if (bad) {
+		fprintf(stderr, "dlc: internal error: op table: %s\n", bad);
+		return EXIT_BUG;
+	}
+	c.diag = diag_new(c.arena, stderr, 20);
+	c.cx = (PassCtx){ .arena = c.arena, .diag = c.diag, .dump = stdout };
+	code = run(&c, argc, argv);
+	if (code == EXIT_DONE && diag_errors(c.diag) > 0)
+		code = EXIT_INPUT;
+	arena_free(c.arena);
+	return code;
+}

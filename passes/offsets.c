@@ -1,0 +1,80 @@
+/* offsets: every variable, buffer and workspace gets its bytes in the one arena.
+ *
+ *     [ variables | what one function needs while it runs ]
+ *
+ * Variables come first and stay; the functions share the rest, since only one runs at a time. Within a function the lives of
+ * the buffers (timeline.c) are packed as rectangles (pack.c).
+ *
+ * Invariant: offsets depend on the function alone, never on a budget. */
+#include "place.h"
+
+#include "timeline.h"
+
+int64_t place_variables(Module *m)
+{
+	int64_t end = 0;
+
+	for (Var *v = m->vars; v; v = v->next) {
+		v->offset = end;
+		end += timeline_align(type_bytes(&v->type));
+	}
+	return end;
+}
+
+typedef struct Placing {
+	const Timeline *t;
+	const Module *m;
+	int64_t *buf_offset; /* by buffer */
+} Placing;
+
+static void place_value(const Placing *p, Value *v)
+{
+	int64_t within;
+	Value *root = ir_view_root(v, &within);
+
+	if (root->def && root->def->op == OP_var)
+		v->offset = ir_find_var(p->m, ir_str(root->def, "name"))->offset + within;
+	else if (p->t->buf_of[root->id] >= 0)
+		v->offset = p->buf_offset[p->t->buf_of[root->id]] + within;
+}
+
+static void place_block(const Placing *p, Block *b)
+{
+	for (int32_t i = 0; i < b->nparam; i++)
+		place_value(p, b->param[i]);
+	for (Node *n = b->first; n; n = n->next) {
+		for (int i = 0; i < n->nres; i++)
+			place_value(p, n->res[i]);
+		if (n->op == OP_loop)
+			place_block(p, n->body);
+	}
+}
+
+int64_t place_func(Func *f, const PassCtx *cx)
+{
+	Arena *a = arena_new();
+	Timeline *t = timeline_build(a, f, cx);
+	TPlan plain = timeline_plain(t, a);
+	TLives lives = timeline_lives(t, a, &plain, NULL);
+	int64_t *offset = ARENA_ARRAY(a, lives.n, int64_t);
+	Placing p = { .t = t, .m = f->module, .buf_offset = ARENA_ARRAY(a, t->nbufs, int64_t) };
+
+	f->arena_bytes = timeline_place(t, a, &lives, 0, PLACE_ROUNDS, offset);
+	for (int32_t k = 0; k < lives.n; k++) {
+		if (lives.at[k].buf >= 0)
+			p.buf_offset[lives.at[k].buf] = offset[k];
+		else
+			t->op[plain.step[lives.at[k].from].op].node->work_offset = offset[k];
+	}
+	place_block(&p, f->body);
+	arena_free(a);
+	return f->arena_bytes;
+}
+
+PassResult pass_offsets(Module *m, PassCtx *cx)
+{
+	place_variables(m);
+	for (Func *f = m->funcs; f; f = f->next)
+		place_func(f, cx);
+	return PASS_CHANGED;
+}

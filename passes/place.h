@@ -1,0 +1,21 @@
+/* Views, in-place results and offsets of one function (the passes `inplace` and `offsets`). */
+#ifndef DLC_PASSES_PLACE_H
+#define DLC_PASSES_PLACE_H
+
+#include "pass.h"
+
+/* Makes slices on the last axis that only attention reads strided views of their source (sets Value.ld), where the back end can
+ * read them so. Before `fuse`, which would copy them. */
+void place_strided_views(Func *f, const Capabilities *caps);
+
+/* Gives every variable its offset, from 0; returns their end in bytes. */
+int64_t place_variables(Module *m);
+
+/* Places a fused and scheduled function above the variables: sets Value.offset of every stored value and view,
+ * Node.work_offset and Func.arena_bytes (returned). */
+int64_t place_func(Func *f, const PassCtx *cx);
+
+/* Rounds of escalation that placements get; one number, so that planning and placing agree. */
+enum { PLACE_ROUNDS = 32 };
+
+#endif

@@ -1,0 +1,364 @@
+/* The planner (see planner.h).
+ *
+ * Method: each candidate micro-batch gets a copy of the step, lowered as far as execution order, and one trajectory of
+ * plans from no replay to the smallest reachable peak (recompute.c). All plans of all trajectories are ordered by
+ * predicted seconds; the answer for a budget is the first whose placed arena fits.
+ *
+ * Why the promises hold: the set of plans and their arenas do not depend on the budget. If b1 < b2 and the answer for b1 had the
+ * larger arena, it would not come before the answer for b2 in the order (it would be that answer) nor after it (the
+ * answer for b2 fits in b1 too, and comes first). So a smaller budget never has a larger arena nor a faster step.
+ *
+ * Evaluation and prediction share the arena; they run with the step's micro-batch or as much of it as fits beside
+ * the variables, so that the step alone decides the arena where that is possible. */
+#include "planner.h"
+
+#include "accumulate.h"
+#include "cost.h"
+#include "fuse.h"
+#include "place.h"
+#include "recompute.h"
+#include "schedule.h"
+
+#include <stdlib.h>
+
+typedef struct Candidate {
+	int64_t micro_batch;
+	Func *func;
+	Timeline *timeline;
+	Trajectory trajectory;
+	int64_t *arena; /* by plan: placed bytes, 0 not yet known */
+} Candidate;
+
+typedef struct Choice {
+	const Candidate *candidate;
+	int32_t plan;
+	double seconds;
+	int64_t bound; /* variables and largest live sum: no placement is smaller */
+} Choice;
+
+typedef struct Planner {
+	Module *m;
+	PassCtx *cx;
+	const PlannerOptions *o;
+	Arena *arena;
+	VEC(Candidate) candidates;
+	Choice *choice; /* fastest first */
+	size_t nchoices;
+	int64_t floor;  /* what init and the one-sample functions need */
+} Planner;
+
+/* ---- candidates ---- */
+
+static bool lower(Func *f, Planner *p, int64_t micro_batch)
+{
+	if (!accumulate_func(f, p->cx, micro_batch))
+		return false;
+	place_strided_views(f, p->cx->caps);
+	if (!fuse_func(f, p->cx))
+		return false;
+	schedule_func(f, p->arena, p->o->optimizer_in_backward != 0);
+	return true;
+}
+
+static bool add_candidate(Planner *p, int64_t micro_batch, double *max_seconds)
+{
+	const Func *step = ir_find_func(p->m, "step");
+	Candidate c = { .micro_batch = micro_batch };
+
+	c.func = ir_clone_func(p->m, step, arena_printf(p->m->arena, "step%lld", (long long)micro_batch), step->batch);
+	if (!lower(c.func, p, micro_batch))
+		return false;
+	c.timeline = timeline_build(p->arena, c.func, p->cx);
+	if (!p->o->recompute) {
+		c.trajectory.plan = ARENA_NEW(p->arena, TPlan);
+		c.trajectory.plan[0] = timeline_plain(c.timeline, p->arena);
+		timeline_lives(c.timeline, p->arena, &c.trajectory.plan[0], NULL);
+		c.trajectory.n = 1;
+	} else {
+		c.trajectory = recompute_trajectory(c.timeline, p->arena, *max_seconds);
+	}
+	/* The first candidate, the largest micro-batch, is the measure of slowness. */
+	if (p->candidates.len == 0)
+		*max_seconds = c.trajectory.plan[0].seconds * p->o->max_slowdown;
+	c.arena = ARENA_ARRAY(p->arena, c.trajectory.n, int64_t);
+	vec_push(p->arena, &p->candidates, c);
+	return true;
+}
+
+static bool make_candidates(Planner *p)
+{
+	const Func *step = ir_find_func(p->m, "step");
+	const Node *why = NULL;
+	double max_seconds = 1e300;
+	bool whole_only = !accumulate_possible(step, &why) && !p->o->allow_microbatch_stats;
+
+	if (p->o->micro_batch > 0)
+		return add_candidate(p, p->o->micro_batch, &max_seconds);
+	for (int64_t b = step->batch; b >= 1; b--) {
+		if (step->batch % b != 0)
+			continue;
+		if (!add_candidate(p, b, &max_seconds))
+			return false;
+		if (whole_only)
+			break;
+	}
+	return true;
+}
+
+static int compare_choices(const void *pa, const void *pb)
+{
+	const Choice *a = pa, *b = pb;
+
+	if (a->seconds < b->seconds || a->seconds > b->seconds)
+		return a->seconds < b->seconds ? -1 : 1;
+	if (a->bound != b->bound)
+		return a->bound < b->bound ? -1 : 1;
+	if (a->candidate->micro_batch != b->candidate->micro_batch)
+		return a->candidate->micro_batch > b->candidate->micro_batch ? -1 : 1;
+	return a->plan - b->plan;
+}
+
+static void order_choices(Planner *p)
+{
+	size_t total = 0;
+	double limit = p->candidates.at[0].trajectory.plan[0].seconds * p->o->max_slowdown;
+
+	for (size_t i = 0; i < p->candidates.len; i++)
+		total += (size_t)p->candidates.at[i].trajectory.n;
+	p->choice = ARENA_ARRAY(p->arena, total, Choice);
+	for (size_t i = 0; i < p->candidates.len; i++) {
+		const Candidate *c = &p->candidates.at[i];
+
+		for (int32_t k = 0; k < c->trajectory.n; k++)
+			if (c->trajectory.plan[k].seconds <= limit)
+				p->choice[p->nchoices++] =
+					(Choice){ c, k, c->trajectory.plan[k].seconds,
+				                  c->timeline->var_bytes + c->trajectory.plan[k].live_bytes };
+	}
+	qsort(p->choice, p->nchoices, sizeof *p->choice, compare_choices);
+}
+
+/* ---- choosing ---- */
+
+/* The arena of a choice: placed once, remembered. */
+static int64_t arena_of(Planner *p, const Choice *c)
+{
+	int64_t *known = &c->candidate->arena[c->plan];
+
+	if (*known == 0) {
+		Arena *scratch = arena_new();
+		TPlan plan = c->candidate->trajectory.plan[c->plan];
+		TLives lives = timeline_lives(c->candidate->timeline, scratch, &plan, NULL);
+		int64_t *offset = ARENA_ARRAY(scratch, lives.n, int64_t);
+
+		*known = timeline_place(c->candidate->timeline, scratch, &lives, 0, PLACE_ROUNDS, offset);
+		arena_free(scratch);
+	}
+	return *known > p->floor ? *known : p->floor;
+}
+
+static const Choice *first_that_fits(Planner *p, int64_t budget)
+{
+	for (size_t i = 0; i < p->nchoices; i++)
+		if (p->choice[i].bound <= budget && arena_of(p, &p->choice[i]) <= budget)
+			return &p->choice[i];
+	return NULL;
+}
+
+static int compare_bounds(const void *pa, const void *pb)
+{
+	const Choice *const *a = pa, *const *b = pb;
+
+	if ((*a)->bound != (*b)->bound)
+		return (*a)->bound < (*b)->bound ? -1 : 1;
+	return *a < *b ? -1 : *a > *b;
+}
+
+static const Choice *smallest(Planner *p)
+{
+	const Choice **by_bound = ARENA_ARRAY(p->arena, p->nchoices, const Choice *);
+	const Choice *best = NULL;
+
+	for (size_t i = 0; i < p->nchoices; i++)
+		by_bound[i] = &p->choice[i];
+	qsort(by_bound, p->nchoices, sizeof *by_bound, compare_bounds);
+	for (size_t i = 0; i < p->nchoices; i++) {
+		if (best && by_bound[i]->bound >= arena_of(p, best))
+			break;
+		if (!best || arena_of(p, by_bound[i]) < arena_of(p, best))
+			best = by_bound[i];
+	}
+	return best;
+}
+
+/* ---- the other functions ---- */
+
+static const char *const one_sample[] = { "init", "eval1", "predict1" };
+static const char *const batched[] = { "eval", "predict" };
+
+/* Lowers and places a function that does not train; returns its arena. */
+static int64_t place_other(Planner *p, Func *f)
+{
+	accumulate_func(f, p->cx, 0);
+	place_strided_views(f, p->cx->caps);
+	fuse_func(f, p->cx);
+	schedule_func(f, p->arena, false);
+	return place_func(f, p->cx);
+}
+
+static void place_one_sample(Planner *p)
+{
+	p->floor = place_variables(p->m);
+	for (size_t i = 0; i < sizeof one_sample / sizeof *one_sample; i++) {
+		Func *f = ir_find_func(p->m, one_sample[i]);
+		int64_t bytes = f ? place_other(p, f) : 0;
+
+		if (bytes > p->floor)
+			p->floor = bytes;
+	}
+}
+
+/* eval and predict take as many samples at once as fit in the arena that the step needs. */
+static void place_batched(Planner *p, int64_t micro_batch, int64_t arena)
+{
+	for (size_t i = 0; i < sizeof batched / sizeof *batched; i++) {
+		const char *name = batched[i];
+		Func *whole = ir_find_func(p->m, name);
+
+		if (!whole)
+			continue;
+		for (int64_t b = micro_batch; b >= 1; b /= 2) {
+			Func *f = ir_clone_func(p->m, whole, "trial", b);
+
+			if (place_other(p, f) <= arena || b == 1) {
+				ir_remove_func(p->m, name);
+				f->name = name;
+				break;
+			}
+			ir_remove_func(p->m, "trial");
+		}
+	}
+}
+
+/* ---- the answer ---- */
+
+static void sum_variables(const Module *m, PlanSummary *out)
+{
+	for (const Var *v = m->vars; v; v = v->next) {
+		int64_t bytes = timeline_align(type_bytes(&v->type));
+
+		if (v->role == VAR_PARAM)
+			out->parameters += type_elems(&v->type);
+		if (v->role == VAR_PARAM || v->role == VAR_STAT)
+			out->peak.parameters += bytes;
+		else
+			out->peak.optimizer += bytes;
+	}
+}
+
+/* What is live at the peak of a plan, by kind. */
+static void sum_peak(const Timeline *t, const TPlan *p, const TLives *l, PlanBytes *out)
+{
+	for (int32_t k = 0; k < l->n; k++) {
+		const TLife *life = &l->at[k];
+
+		if (life->from + (life->over >= 0) > p->peak || life->to < p->peak)
+			continue;
+		if (life->buf < 0)
+			out->workspace += life->bytes;
+		else if (t->buf[life->buf].kind == BUF_GRADIENT)
+			out->gradients += life->bytes;
+		else if (t->buf[life->buf].kind == BUF_IO)
+			out->io += life->bytes;
+		else
+			out->activations += life->bytes;
+	}
+}
+
+static void summarize(Planner *p, const Choice *c, PlanSummary *out)
+{
+	const Timeline *t = c->candidate->timeline;
+	Arena *scratch = arena_new();
+	TPlan plan = c->candidate->trajectory.plan[c->plan];
+	TPlan plain = c->candidate->trajectory.plan[0];
+	TLives lives = timeline_lives(t, scratch, &plan, NULL);
+
+	out->batch = p->m->batch;
+	out->micro_batch = c->candidate->micro_batch;
+	out->accumulation_steps = p->m->batch / out->micro_batch;
+	out->chunks = 1;
+	out->step_seconds = c->seconds;
+	out->unlimited_step_seconds = p->choice[0].seconds;
+	out->lower_bound_bytes = c->bound;
+	out->arena_bytes = arena_of(p, c);
+	out->unlimited_arena_bytes = arena_of(p, &p->choice[0]);
+	sum_variables(p->m, out);
+	sum_peak(t, &plan, &lives, &out->peak);
+	for (int32_t i = 0; i < plan.nsteps; i++)
+		out->recompute_nodes += plan.step[i].replay;
+	out->recompute_seconds = plan.seconds - plain.seconds;
+	out->recompute_bytes_saved = plain.live_bytes - plan.live_bytes;
+	arena_free(scratch);
+}
+
+/* Leaves the chosen plan as the function `step`. */
+static void materialize(Planner *p, const Choice *c)
+{
+	Func *f = c->candidate->func;
+
+	recompute_apply(c->candidate->timeline, p->arena, &c->candidate->trajectory.plan[c->plan]);
+	for (size_t i = 0; i < p->candidates.len; i++)
+		if (p->candidates.at[i].func != f)
+			ir_remove_func(p->m, p->candidates.at[i].func->name);
+	ir_remove_func(p->m, "step");
+	f->name = "step";
+	place_func(f, p->cx);
+}
+
+static void say_too_small(Planner *p, const PlanSummary *s)
+{
+	Diag *d = p->m->diag;
+	const PlanBytes *b = &s->peak;
+
+	diag_error(d, NO_SPAN, "a budget of %lld bytes is too small: the smallest feasible is %lld bytes",
+	           (long long)p->o->budget, (long long)s->min_budget_bytes);
+	diag_note(d, NO_SPAN,
+	          "at its peak: parameters %lld, optimizer %lld, gradients %lld, activations %lld, workspace %lld, "
+	          "input %lld bytes (micro-batch %lld of %lld)",
+	          (long long)b->parameters, (long long)b->optimizer, (long long)b->gradients,
+	          (long long)b->activations, (long long)b->workspace, (long long)b->io,
+	          (long long)s->micro_batch, (long long)s->batch);
+}
+
+static PlannerResult run(Planner *p, PlanSummary *out)
+{
+	const Choice *least, *chosen;
+
+	if (!make_candidates(p))
+		return PLAN_FAILED;
+	order_choices(p);
+	place_one_sample(p);
+	least = smallest(p);
+	chosen = first_that_fits(p, p->o->budget);
+	summarize(p, chosen ? chosen : least, out);
+	out->min_budget_bytes = arena_of(p, least);
+	out->budget_bytes = p->o->budget;
+	if (!chosen) {
+		say_too_small(p, out);
+		return PLAN_TOO_SMALL;
+	}
+	materialize(p, chosen);
+	place_batched(p, chosen->candidate->micro_batch, out->arena_bytes);
+	return PLAN_OK;
+}
+
+PlannerResult planner_run(Module *m, PassCtx *cx, const PlannerOptions *o, PlanSummary *out)
+{
+	Planner p = { .m = m, .cx = cx, .o = o, .arena = arena_new() };
+	PlannerResult result;
+
+	*out = (PlanSummary){ 0 };
+	result = run(&p, out);
+	arena_free(p.arena);
+	return result;
+}

@@ -1,0 +1,188 @@
+/* Reports of a plan (see report.h). JSON is written by jansson. */
+#include "report.h"
+
+#include "../ir/base/size.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+
+static void put_int(json_t *o, const char *key, int64_t v)
+{
+	json_object_set_new(o, key, json_integer(v));
+}
+
+static void put_real(json_t *o, const char *key, double v)
+{
+	json_object_set_new(o, key, json_real(v));
+}
+
+static json_t *bytes_object(const PlanBytes *b)
+{
+	json_t *o = json_object();
+
+	put_int(o, "parameters", b->parameters);
+	put_int(o, "optimizer", b->optimizer);
+	put_int(o, "gradients", b->gradients);
+	put_int(o, "activations", b->activations);
+	put_int(o, "workspace", b->workspace);
+	put_int(o, "io", b->io);
+	return o;
+}
+
+static json_t *recompute_object(const PlanSummary *s)
+{
+	json_t *o = json_object();
+
+	put_int(o, "nodes", s->recompute_nodes);
+	put_real(o, "seconds", s->recompute_seconds);
+	put_int(o, "bytes_saved", s->recompute_bytes_saved);
+	return o;
+}
+
+const char *report_json(Arena *a, const Module *m, const PlanSummary *s, const ReportNames *n)
+{
+	json_t *o = json_object();
+	char *text;
+	const char *copy;
+
+	json_object_set_new(o, "model", json_string(m->name));
+	json_object_set_new(o, "target", json_string(n->target));
+	json_object_set_new(o, "precision", json_string(n->precision));
+	put_int(o, "batch", s->batch);
+	put_int(o, "micro_batch", s->micro_batch);
+	put_int(o, "accumulation_steps", s->accumulation_steps);
+	put_int(o, "chunks", s->chunks);
+	put_int(o, "parameters", s->parameters);
+	json_object_set_new(o, "budget_bytes",
+	                    s->budget_bytes == INT64_MAX ? json_null() : json_integer(s->budget_bytes));
+	put_int(o, "arena_bytes", s->arena_bytes);
+	put_int(o, "lower_bound_bytes", s->lower_bound_bytes);
+	put_int(o, "unlimited_arena_bytes", s->unlimited_arena_bytes);
+	put_int(o, "min_budget_bytes", s->min_budget_bytes);
+	put_real(o, "predicted_step_seconds", s->step_seconds);
+	put_real(o, "plan_seconds", n->plan_seconds);
+	put_real(o, "compile_seconds", n->compile_seconds);
+	json_object_set_new(o, "bytes", bytes_object(&s->peak));
+	json_object_set_new(o, "recompute", recompute_object(s));
+	text = json_dumps(o, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9));
+	copy = arena_strdup(a, text ? text : "{}");
+	free(text);
+	json_decref(o);
+	return copy;
+}
+
+void report_text(FILE *out, Arena *a, const Module *m, const PlanSummary *s)
+{
+	const PlanBytes *b = &s->peak;
+
+	fprintf(out, "%s: arena %s", m->name, size_text(a, s->arena_bytes));
+	if (s->budget_bytes != INT64_MAX)
+		fprintf(out, " of a budget of %s", size_text(a, s->budget_bytes));
+	fprintf(out, " (smallest feasible %s, unlimited %s)\n", size_text(a, s->min_budget_bytes),
+	        size_text(a, s->unlimited_arena_bytes));
+	fprintf(out, "  at the peak: parameters %s, optimizer %s, gradients %s, activations %s, workspace %s, input %s\n",
+	        size_text(a, b->parameters), size_text(a, b->optimizer), size_text(a, b->gradients),
+	        size_text(a, b->activations), size_text(a, b->workspace), size_text(a, b->io));
+	fprintf(out, "  batch %" PRId64 " as %" PRId64 " x %" PRId64 "; %" PRId64 " replays, %.1f %% of the step\n",
+	        s->batch, s->accumulation_steps, s->micro_batch, s->recompute_nodes,
+	        s->step_seconds > 0 ? 100 * s->recompute_seconds / s->step_seconds : 0);
+}
+
+/* ---- the plan as a table ---- */
+
+static void last_uses(const Block *b, int32_t *last)
+{
+	for (const Node *n = b->first; n; n = n->next) {
+		for (int i = 0; i < n->nargs; i++) {
+			Value *root = ir_view_root(n->arg[i], NULL);
+
+			if (n->pos > last[root->id])
+				last[root->id] = n->pos;
+		}
+		if (n->op == OP_loop)
+			last_uses(n->body, last);
+	}
+}
+
+/* The ops of a kernel, as "gelu" or "add+gelu+...". */
+static const char *op_text(Arena *a, const Node *n)
+{
+	const char *first = NULL, *last = NULL;
+	int count = 0;
+
+	if (n->op != OP_fused)
+		return ir_ops[n->op].name;
+	for (const Node *b = n->body->first; b; b = b->next) {
+		if (b->op == OP_yield || ir_ops[b->op].kind == K_LEAF)
+			continue;
+		last = ir_ops[b->op].name;
+		if (!first)
+			first = last;
+		count++;
+	}
+	if (count < 2)
+		return first ? first : "fill";
+	return arena_printf(a, count == 2 ? "%s+%s" : "%s..%s", first, last);
+}
+
+static void plan_line(FILE *out, Arena *a, const Module *m, const Node *n, int i, const int32_t *last)
+{
+	const Value *v = n->res[i];
+
+	fprintf(out, "%5d  %-20.20s %%%-5d %-22s 0x%08" PRIx64 " %10s  %5d..%-5d %s%s\n", n->pos, op_text(a, n), v->id,
+	        type_text(a, &v->type, false), (uint64_t)v->offset, size_text(a, type_bytes(&v->type)), n->pos,
+	        last[v->id] > n->pos ? last[v->id] : n->pos, diag_where(m->diag, a, n->span),
+	        n->replay_of ? "  recomputed" : "");
+}
+
+static void plan_block(FILE *out, Arena *a, const Module *m, const Block *b, const int32_t *last)
+{
+	for (const Node *n = b->first; n; n = n->next) {
+		if (n->op == OP_loop) {
+			fprintf(out, "%5d  loop %" PRId64 " times\n", n->pos, ir_int(n, "trips"));
+			plan_block(out, a, m, n->body, last);
+			fprintf(out, "       end of loop\n");
+			continue;
+		}
+		if (n->op == OP_var || n->op == OP_yield || ir_is_view(n))
+			continue;
+		for (int i = 0; i < n->nres; i++)
+			plan_line(out, a, m, n, i, last);
+		if (n->nres == 0)
+			fprintf(out, "%5d  %s\n", n->pos, n->op == OP_fused ? op_text(a, n) : ir_ops[n->op].name);
+		if (n->work_bytes > 0)
+			fprintf(out, "%5d  %-20s %-6s %-22s 0x%08" PRIx64 " %10s\n", n->pos, "workspace", "", "",
+			        (uint64_t)n->work_offset, size_text(a, n->work_bytes));
+	}
+}
+
+void report_plan(FILE *out, Arena *a, Func *f)
+{
+	int32_t nvalues;
+	int32_t *last;
+
+	ir_number(f, &nvalues);
+	last = ARENA_ARRAY(a, nvalues, int32_t);
+	last_uses(f->body, last);
+	fprintf(out, "@%s: %s\n", f->name, size_text(a, f->arena_bytes));
+	fprintf(out, " step  %-20s %-6s %-22s %-10s %10s  live         from\n", "op", "value", "type", "offset", "bytes");
+	plan_block(out, a, f->module, f->body, last);
+}
+
+/* ---- fingerprint ---- */
+
+static uint64_t fnv1a(uint64_t h, const char *s)
+{
+	for (; *s; s++)
+		h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+	return h;
+}
+
+const char *report_fingerprint(Arena *a, const Module *m)
+{
+	uint64_t h = 0xcbf29ce484222325u; /* FNV-1a, 64 bits */
+
+	for (const Var *v = m->vars; v; v = v->next)
+		h = fnv1a(fnv1a(fnv1a(h, v->name), type_text(a, &v->type, false)), ";");
+	return arena_printf(a, "%016" PRIx64, h);
+}

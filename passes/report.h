@@ -1,0 +1,24 @@
+/* What the planner decided, for programs and for people. */
+#ifndef DLC_PASSES_REPORT_H
+#define DLC_PASSES_REPORT_H
+
+#include "planner.h"
+
+typedef struct ReportNames {
+	const char *target, *precision;
+	double plan_seconds, compile_seconds;
+} ReportNames;
+
+/* The object of `dlc --json` (one line of JSON, in the arena). Unlimited budgets are null. */
+const char *report_json(Arena *a, const Module *m, const PlanSummary *s, const ReportNames *n);
+
+/* A few lines: arena, what fills it, micro-batch, replays, predicted step. */
+void report_text(FILE *out, Arena *a, const Module *m, const PlanSummary *s);
+
+/* The plan as a table, one line a step: position, op, value, offset, bytes, life, source. */
+void report_plan(FILE *out, Arena *a, Func *f);
+
+/* Names and types of what a checkpoint holds, as 16 hexadecimal digits: equal for equal models. */
+const char *report_fingerprint(Arena *a, const Module *m);
+
+#endif

@@ -1,0 +1,394 @@
+/* Operations and buffers of a function, and the lives of a plan's bytes (see timeline.h).
+ *
+ * Loops are laid out flat: the loop's start is an op that reads the starting values, its body follows once, its end is an op
+ * that reads every outer buffer that the body read, so that those outlive each trip:
+ *
+ *     %6 = loop %5 { (%a) ... yield %b }      op 7  start  use {acc}
+ *                                             op 8.. body  ... use {acc, w}     (yields in place into acc)
+ *                                             op 12 end    use {acc, w}
+ *
+ * Invariants: every buffer has one defining op; a carried buffer's later writes count as uses. */
+#include "timeline.h"
+
+#include "../runtime/plan.h"
+#include "cost.h"
+#include "fuse.h"
+#include "schedule.h"
+
+#include <assert.h>
+
+typedef struct Build {
+	Timeline *t;
+	const PassCtx *cx;
+	int32_t *rep;           /* union-find over Value.id, for carried buffers */
+	VEC(TOp) ops;
+	VEC(TBuf) bufs;
+	VEC(int32_t) use, def, var; /* of the op at hand */
+	VEC(int32_t) outer;     /* outer buffers read in the loop at hand */
+	int32_t loop;           /* -1 outside */
+	int32_t nloops;
+	double trips;
+} Build;
+
+int64_t timeline_align(int64_t bytes)
+{
+	return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+}
+
+/* The operand reads its root's bytes exactly, from the first to the last. */
+static bool whole_root(Value *v)
+{
+	int64_t offset;
+	Value *root = ir_view_root(v, &offset);
+
+	return offset == 0 && v->ld == 0 && type_bytes(&v->type) == type_bytes(&root->type);
+}
+
+/* ---- building ---- */
+
+static int32_t find(int32_t *rep, int32_t i)
+{
+	while (rep[i] != i)
+		i = rep[i] = rep[rep[i]];
+	return i;
+}
+
+static void join(Build *b, Value *x, Value *y)
+{
+	b->rep[find(b->rep, ir_view_root(x, NULL)->id)] = find(b->rep, ir_view_root(y, NULL)->id);
+}
+
+static int32_t buf_of(Build *b, Value *v)
+{
+	return b->t->buf_of[find(b->rep, ir_view_root(v, NULL)->id)];
+}
+
+static bool is_var(const Value *root)
+{
+	return root->def && root->def->op == OP_var;
+}
+
+static bool contains(const int32_t *at, size_t n, int32_t x)
+{
+	for (size_t i = 0; i < n; i++)
+		if (at[i] == x)
+			return true;
+	return false;
+}
+
+static void add_use(Build *b, Value *v)
+{
+	Value *root = ir_view_root(v, NULL);
+	Arena *a = b->t->arena;
+	int32_t buf;
+
+	if (is_var(root)) {
+		if (!contains(b->var.at, b->var.len, root->id))
+			vec_push(a, &b->var, root->id);
+		return;
+	}
+	buf = buf_of(b, v);
+	assert(buf >= 0);
+	if (!contains(b->use.at, b->use.len, buf))
+		vec_push(a, &b->use, buf);
+	if (b->loop >= 0 && b->bufs.at[buf].loop != b->loop && !contains(b->outer.at, b->outer.len, buf))
+		vec_push(a, &b->outer, buf);
+}
+
+static BufKind kind_of(const Node *n, const Type *t)
+{
+	if (n->op == OP_input)
+		return BUF_IO;
+	if ((n->flags & NF_BACKWARD) && t->batch == 0 && t->ndim > 0)
+		return BUF_GRADIENT;
+	return BUF_ACTIVATION;
+}
+
+static void add_def(Build *b, Node *n, Value *v)
+{
+	Arena *a = b->t->arena;
+	int32_t root = find(b->rep, v->id), buf = b->t->buf_of[root];
+
+	if (buf >= 0) { /* a carried buffer is written again */
+		b->bufs.at[buf].carried = true;
+		if (!contains(b->use.at, b->use.len, buf))
+			vec_push(a, &b->use, buf);
+		return;
+	}
+	buf = (int32_t)b->bufs.len;
+	b->t->buf_of[root] = buf;
+	vec_push(a, &b->bufs, ((TBuf){ .bytes = timeline_align(type_bytes(&v->type)), .root = v,
+	                               .op = (int32_t)b->ops.len, .loop = b->loop, .kind = kind_of(n, &v->type) }));
+	vec_push(a, &b->def, buf);
+}
+
+static int32_t *take(Arena *a, const int32_t *at, size_t n)
+{
+	int32_t *copy = ARENA_ARRAY(a, n, int32_t);
+
+	if (n)
+		memcpy(copy, at, n * sizeof *copy);
+	return copy;
+}
+
+static void note_assigned(Value *var, void *ctx)
+{
+	Build *b = ctx;
+
+	b->t->assigned[ir_view_root(var, NULL)->id] = (int32_t)b->ops.len;
+}
+
+static void count_assign(Value *var, void *ctx)
+{
+	(void)var;
+	++*(int *)ctx;
+}
+
+/* Operand and result buffers that may share bytes: each operand that reads the buffer must allow it. */
+static void add_pairs(Build *b, TOp *op)
+{
+	Node *n = op->node;
+	VEC(TPair) pairs = { 0 };
+
+	if (!n || n->op != OP_fused)
+		return;
+	for (int r = 0; r < n->nres; r++) {
+		for (int32_t u = 0; u < op->nuse; u++) {
+			int32_t def = buf_of(b, n->res[r]);
+			bool legal = b->bufs.at[op->use[u]].bytes == b->bufs.at[def].bytes && op->use[u] != def;
+
+			for (int i = 0; i < n->nargs && legal; i++)
+				if (!is_var(ir_view_root(n->arg[i], NULL)) && buf_of(b, n->arg[i]) == op->use[u])
+					legal = whole_root(n->arg[i]) && fuse_may_alias(n, i, r);
+			if (legal)
+				vec_push(b->t->arena, &pairs, ((TPair){ op->use[u], def }));
+		}
+	}
+	op->pair = pairs.at;
+	op->npair = (int32_t)pairs.len;
+}
+
+static void finish_op(Build *b, Node *n)
+{
+	Arena *a = b->t->arena;
+	TOp op = { .node = n, .loop = b->loop };
+	int assigns = 0;
+
+	op.use = take(a, b->use.at, b->use.len);
+	op.nuse = (int32_t)b->use.len;
+	op.def = take(a, b->def.at, b->def.len);
+	op.ndef = (int32_t)b->def.len;
+	op.var = take(a, b->var.at, b->var.len);
+	op.nvar = (int32_t)b->var.len;
+	if (n) {
+		schedule_overwrites(n, count_assign, &assigns);
+		schedule_overwrites(n, note_assigned, b);
+		op.seconds = n->op == OP_loop ? 0 : cost_seconds(n, b->cx->machine) * b->trips;
+		op.work_bytes = timeline_align(n->work_bytes);
+		op.backward = (n->flags & (NF_BACKWARD | NF_OPTIMIZER)) != 0;
+		op.replayable = assigns == 0 && n->op != OP_loop && n->nres > 0 && ir_ops[n->op].remat != RM_NEVER &&
+		                (n->op != OP_opaque || ir_int(n, "remat"));
+		for (int32_t i = 0; i < op.nuse && op.replayable; i++)
+			op.replayable = !b->bufs.at[op.use[i]].carried;
+	}
+	add_pairs(b, &op);
+	vec_push(a, &b->ops, op);
+	b->use.len = b->def.len = b->var.len = 0;
+}
+
+static void add_block(Build *b, const Block *block);
+
+static void add_loop(Build *b, Node *n)
+{
+	Block *body = n->body;
+
+	for (int i = 0; i < n->nargs; i++)
+		add_use(b, n->arg[i]);
+	for (int32_t i = 0; i < body->nparam; i++) { /* all names of a carried buffer lead to its start */
+		int32_t start = buf_of(b, n->arg[i]);
+
+		b->bufs.at[start].carried = true;
+		b->bufs.at[start].kind = BUF_GRADIENT;
+		join(b, body->param[i], n->arg[i]);
+		join(b, body->last->arg[i], n->arg[i]);
+		join(b, n->res[i], n->arg[i]);
+		b->t->buf_of[find(b->rep, n->res[i]->id)] = start;
+	}
+	finish_op(b, n);
+	b->loop = b->nloops++;
+	b->trips = (double)ir_int(n, "trips");
+	b->outer.len = 0;
+	add_block(b, body);
+	for (size_t i = 0; i < b->outer.len; i++)
+		vec_push(b->t->arena, &b->use, b->outer.at[i]);
+	b->loop = -1;
+	b->trips = 1;
+	for (int i = 0; i < n->nargs; i++)
+		if (!contains(b->use.at, b->use.len, buf_of(b, n->arg[i])))
+			vec_push(b->t->arena, &b->use, buf_of(b, n->arg[i]));
+	finish_op(b, NULL);
+}
+
+static void add_block(Build *b, const Block *block)
+{
+	for (Node *n = block->first; n; n = n->next) {
+		if (n->op == OP_var || n->op == OP_yield || ir_is_view(n))
+			continue;
+		if (n->op == OP_loop) {
+			add_loop(b, n);
+			continue;
+		}
+		for (int i = 0; i < n->nargs; i++)
+			add_use(b, n->arg[i]);
+		for (int i = 0; i < n->nres; i++)
+			add_def(b, n, n->res[i]);
+		finish_op(b, n);
+	}
+}
+
+Timeline *timeline_build(Arena *a, Func *f, const PassCtx *cx)
+{
+	Timeline *t = ARENA_NEW(a, Timeline);
+	Build b = { .t = t, .cx = cx, .loop = -1, .trips = 1 };
+
+	t->arena = a;
+	t->func = f;
+	ir_number(f, &t->nvalues);
+	t->buf_of = ARENA_ARRAY(a, t->nvalues, int32_t);
+	t->assigned = ARENA_ARRAY(a, t->nvalues, int32_t);
+	b.rep = ARENA_ARRAY(a, t->nvalues, int32_t);
+	for (int32_t i = 0; i < t->nvalues; i++) {
+		b.rep[i] = i;
+		t->buf_of[i] = t->assigned[i] = -1;
+	}
+	add_block(&b, f->body);
+	for (int32_t i = 0; i < t->nvalues; i++)
+		t->buf_of[i] = t->buf_of[find(b.rep, i)];
+	for (const Var *v = f->module->vars; v; v = v->next)
+		t->var_bytes += timeline_align(type_bytes(&v->type));
+	t->op = b.ops.at;
+	t->nops = (int32_t)b.ops.len;
+	t->buf = b.bufs.at;
+	t->nbufs = (int32_t)b.bufs.len;
+	return t;
+}
+
+TPlan timeline_plain(const Timeline *t, Arena *a)
+{
+	TPlan p = { .step = ARENA_ARRAY(a, t->nops, TStep), .nsteps = t->nops };
+
+	for (int32_t i = 0; i < t->nops; i++)
+		p.step[i] = (TStep){ .op = i, .wanted = UINT32_MAX };
+	return p;
+}
+
+/* ---- lives ---- */
+
+typedef VEC(TLife) LifeVec;
+
+static void open_lives(const Timeline *t, Arena *a, const TPlan *p, LifeVec *out, int32_t *cur, int32_t *first_at)
+{
+	for (int32_t i = 0; i < p->nsteps; i++) {
+		const TStep *s = &p->step[i];
+		const TOp *op = &t->op[s->op];
+
+		first_at[i] = (int32_t)out->len;
+		for (int32_t k = 0; k < op->nuse; k++)
+			out->at[cur[op->use[k]]].to = i;
+		for (int32_t k = 0; k < op->ndef; k++) {
+			bool wanted = (s->wanted >> (k & 31)) & 1;
+
+			if (!s->replay || wanted)
+				cur[op->def[k]] = (int32_t)out->len;
+			vec_push(a, out, ((TLife){ .buf = op->def[k], .from = i, .to = i, .over = -1,
+			                           .unread = s->replay && !wanted,
+			                           .bytes = t->buf[op->def[k]].bytes }));
+		}
+		if (op->work_bytes > 0)
+			vec_push(a, out, ((TLife){ .buf = -1, .from = i, .to = i, .over = -1, .bytes = op->work_bytes }));
+	}
+	first_at[p->nsteps] = (int32_t)out->len;
+}
+
+/* Results that take over a dying operand's bytes. */
+static void share_inplace(const Timeline *t, const TPlan *p, LifeVec *l, int32_t *cur, const int32_t *first_at, bool *taken)
+{
+	for (int32_t i = 0; i < p->nsteps; i++) {
+		const TOp *op = &t->op[p->step[i].op];
+
+		for (int32_t k = 0; k < op->npair; k++) {
+			int32_t from = cur[op->pair[k].use];
+
+			for (int32_t j = first_at[i]; j < first_at[i + 1]; j++) {
+				TLife *life = &l->at[j];
+
+				if (life->buf != op->pair[k].def || life->over >= 0 || taken[from] || l->at[from].to != i)
+					continue;
+				life->over = from;
+				taken[from] = true;
+			}
+		}
+		for (int32_t j = first_at[i]; j < first_at[i + 1]; j++)
+			if (l->at[j].buf >= 0 && !l->at[j].unread)
+				cur[l->at[j].buf] = j;
+	}
+}
+
+TLives timeline_lives(const Timeline *t, Arena *a, TPlan *p, int64_t *live)
+{
+	LifeVec l = { 0 };
+	int32_t *cur = ARENA_ARRAY(a, t->nbufs, int32_t);
+	int32_t *first_at = ARENA_ARRAY(a, p->nsteps + 1, int32_t);
+	int64_t sum = 0;
+
+	if (!live)
+		live = ARENA_ARRAY(a, p->nsteps + 1, int64_t);
+	open_lives(t, a, p, &l, cur, first_at);
+	share_inplace(t, p, &l, cur, first_at, ARENA_ARRAY(a, l.len, bool));
+	memset(live, 0, (size_t)p->nsteps * sizeof *live);
+	for (size_t k = 0; k < l.len; k++) {
+		int32_t from = l.at[k].from + (l.at[k].over >= 0), to = l.at[k].to + 1;
+
+		if (from < p->nsteps && from < to) {
+			live[from] += l.at[k].bytes;
+			if (to < p->nsteps)
+				live[to] -= l.at[k].bytes;
+		}
+	}
+	p->live_bytes = p->peak = 0;
+	p->seconds = 0;
+	for (int32_t i = 0; i < p->nsteps; i++) {
+		p->seconds += t->op[p->step[i].op].seconds;
+		sum += live[i];
+		live[i] = sum;
+		if (sum > p->live_bytes) {
+			p->live_bytes = sum;
+			p->peak = i;
+		}
+	}
+	return (TLives){ .at = l.at, .n = (int32_t)l.len };
+}
+
+int64_t timeline_place(const Timeline *t, Arena *a, const TLives *l, int64_t target, int rounds, int64_t *offset)
+{
+	PackRect *r = ARENA_ARRAY(a, l->n, PackRect);
+	int32_t *rect = ARENA_ARRAY(a, l->n, int32_t);
+	size_t n = 0;
+	int64_t height;
+
+	for (int32_t k = 0; k < l->n; k++) {
+		const TLife *life = &l->at[k];
+
+		if (life->over >= 0) { /* lives come in order of `from`: the one taken over has its rectangle */
+			rect[k] = rect[life->over];
+			r[rect[k]].upper = life->to + 1;
+			continue;
+		}
+		rect[k] = (int32_t)n;
+		r[n++] = (PackRect){ .lower = life->from, .upper = life->to + 1, .size = life->bytes };
+	}
+	height = pack_place(a, r, n, target - t->var_bytes, rounds);
+	for (int32_t k = 0; k < l->n; k++)
+		offset[k] = t->var_bytes + r[rect[k]].offset;
+	return t->var_bytes + height;
+}
