@@ -121,6 +121,17 @@ static int sweep_fused(Block *b, Arena *scratch)
 	return sweep(b, ARENA_ARRAY(scratch, values, bool), scratch);
 }
 
+/* A replay of a removed node is no replay any more. */
+static void forget_removed(Block *b)
+{
+	for (Node *n = b->first; n; n = n->next) {
+		if (n->replay_of && !n->replay_of->parent)
+			n->replay_of = NULL;
+		if (n->op == OP_loop)
+			forget_removed(n->body);
+	}
+}
+
 int ir_dce(Func *f)
 {
 	int32_t values;
@@ -128,6 +139,8 @@ int ir_dce(Func *f)
 	Arena *scratch = arena_new();
 	int removed = sweep(f->body, ARENA_ARRAY(scratch, values, bool), scratch);
 	arena_free(scratch);
+	if (removed)
+		forget_removed(f->body);
 	ir_number(f, NULL);
 	return removed;
 }
