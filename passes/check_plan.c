@@ -409,13 +409,11 @@ static void walk_kernel(Check *c, const Node *n)
 /* `to` is `from` under another name: a loop's parameter, or its result. */
 static void hand_over(Check *c, const Node *loop, const Value *from, const Value *to, const char *what)
 {
-	int32_t tag = use(c, loop, from);
+	int32_t tag = c->tag[to->id] == BROKEN ? BROKEN : use(c, loop, from);
 
 	c->tag[to->id] = tag;
 	c->var_of[to->id] = 0;
-	if (tag == BROKEN)
-		return;
-	if (to->offset == from->offset && to->ld == from->ld)
+	if (tag == BROKEN || (to->offset == from->offset && to->ld == from->ld))
 		return;
 	fault(c, loop, "%s %d is at 0x%" PRIx64 ", expected the place of %s, 0x%" PRIx64, what, (int)to->index,
 	      (uint64_t)to->offset, value_text(c, from), (uint64_t)from->offset);
@@ -451,11 +449,26 @@ static void walk_loop(Check *c, const Node *n)
 		}
 		walk_block(c, n->body);
 	}
-	for (int i = 0; i < n->nres; i++)
+	for (int i = 0; i < n->nres; i++) {
+		c->tag[n->res[i]->id] = c->tag[n->body->param[i]->id]; /* BROKEN is said once */
 		hand_over(c, n, yield->arg[i], n->res[i], "result");
+	}
 }
 
 /* ---- functions ---- */
+
+/* What an output leaves for the host; in a loop, the last trip's. */
+static void keep(Check *c, const Node *n)
+{
+	int32_t tag = use(c, n, n->arg[0]);
+
+	for (size_t i = 0; i < c->kept.len; i++)
+		if (c->kept.at[i].output == n) {
+			c->kept.at[i].tag = tag;
+			return;
+		}
+	vec_push(c->a, &c->kept, ((Kept){ n, tag }));
+}
 
 static void walk_block(Check *c, const Block *b)
 {
@@ -472,7 +485,7 @@ static void walk_block(Check *c, const Block *b)
 			walk_assign(c, n);
 			break;
 		case OP_output:
-			vec_push(c->a, &c->kept, ((Kept){ n, use(c, n, n->arg[0]) }));
+			keep(c, n);
 			break;
 		case OP_yield:
 			break; /* read by walk_loop */
@@ -593,7 +606,7 @@ bool check_plan(const Module *m, int64_t budget, FILE *out)
 		fault(&c, NULL, "the arena has %" PRId64 " bytes, expected at most the budget's %" PRId64, arena_bytes,
 		      budget);
 	check_vars(&c, arena_bytes);
-	for (Func *f = m->funcs; f; f = f->next) {
+	for (Func *f = c.faults == 0 ? m->funcs : NULL; f; f = f->next) {
 		arena_reset(c.a);
 		if (strcmp(f->name, "forward") != 0) /* the model as written: never placed, never run */
 			walk_func(&c, f);

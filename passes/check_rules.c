@@ -216,8 +216,6 @@ static const char *body_differs(Arena *a, const Block *x, const Block *y)
 
 		if (why)
 			return why;
-		if (p->op == OP_assign)
-			return "a kernel that assigns a variable cannot run again";
 		for (int i = 0; i < p->nargs; i++)
 			if (p->arg[i]->id != q->arg[i]->id)
 				return arena_printf(a, "operand %d of '%s' in the kernel differs", i,
@@ -230,6 +228,12 @@ const char *rule_replay(Arena *a, const Node *n)
 {
 	const Node *of = n->replay_of;
 	const char *why;
+	bool assigns = false;
+
+	for (const Node *k = of->op == OP_fused ? of->body->first : NULL; k; k = k->next)
+		assigns = assigns || k->op == OP_assign;
+	if (assigns)
+		return "a kernel that assigns a variable cannot run again";
 
 	if (ir_ops[n->op].kind == K_EFFECT || n->op == OP_var || n->op == OP_loop || n->op == OP_yield)
 		return arena_printf(a, "'%s' has a state or an effect and cannot run again", ir_ops[n->op].name);
