@@ -64,7 +64,7 @@ typedef struct PassCtx {
 	/* Inspection. */
 	const char *print_after;    /* pass name, or NULL */
 	bool print_after_all, print_changed, time_passes;
-	bool verify_each;           /* also checks the claims of a pass: that PASS_SAME left the text alone */
+	bool verify_each;           /* also: PASS_SAME left the text alone, and the text reads back */
 	FILE *dump;
 	double pass_seconds[PASS_ROWS]; /* summed over the runs of each row; see pass_print_times */
 	int pass_runs[PASS_ROWS];
