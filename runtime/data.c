@@ -1,0 +1,531 @@
+/* Data sets: opening, checks, order, reading.
+ *
+ * Method. A format file (data_idx.c, ...) says for each field and split where sample i lies in a mapped file. This file checks
+ * that against what the graph reads, and copies samples into the arena, converting types on the way.
+ *
+ * Order. Step s of a run reads batch s mod B of epoch s / B, where B is the number of whole batches. Within an
+ * epoch, position i reads sample permute(i): a four-round Feistel network over the smallest even number of bits that
+ * covers the samples, walked until it falls inside (Black and Rogaway, 2002). So a position needs no state beyond the step, and
+ * micro-batches and resumed runs read what the whole run would. */
+#include "data_format.h"
+
+#include "memory.h"
+#include "run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct Data {
+	const Plan *plan;
+	DataMap *maps;
+	DataField (*field)[SPLITS]; /* one for each plan input */
+	int64_t *roam;              /* one for each plan input */
+	int64_t samples[SPLITS];
+	int64_t tokens;
+	void *zeros;
+};
+
+/* ---- settings and files ----------------------------------------------------------------------------- */
+
+bool data_parse_override(char *arg, DataOverride *o)
+{
+	char *eq = strchr(arg, '=');
+	if (!eq || eq == arg || !eq[1])
+		return false;
+	*eq = 0;
+	char *dot = strchr(arg, '.');
+	if (dot)
+		*dot = 0;
+	*o = (DataOverride){ .name = arg, .key = dot ? dot + 1 : NULL, .value = eq + 1 };
+	return arg[0] && (!dot || dot[1]);
+}
+
+/* The setting that `--data name=path` means, by type. */
+static const char *main_key(const char *type)
+{
+	return !strcmp(type, "idx") || !strcmp(type, "npy") ? "dir" : "file";
+}
+
+const PlanSetting *data_setting(const DataSet *s, const char *key)
+{
+	return plan_setting(s->decl->settings, s->decl->nsettings, key);
+}
+
+static const char *override(const DataSet *s, const char *key)
+{
+	for (int i = s->noverride - 1; i >= 0; i--) {
+		const DataOverride *o = &s->override[i];
+		if (!strcmp(o->name, s->decl->name) && !strcmp(o->key ? o->key : main_key(s->decl->type), key))
+			return o->value;
+	}
+	return NULL;
+}
+
+const char *data_text(const DataSet *s, const char *key)
+{
+	const char *given = override(s, key);
+	const PlanSetting *p = data_setting(s, key);
+	if (!given && p && p->kind == 's')
+		given = p->s;
+	return given && given[0] ? given : NULL;
+}
+
+bool data_number(const DataSet *s, const char *key, double dflt, double *out, Fail *f)
+{
+	const char *given = override(s, key);
+	const PlanSetting *p = data_setting(s, key);
+	*out = p && p->kind == 'i' ? (double)p->i : p && p->kind == 'f' ? p->f : dflt;
+	if (given) {
+		char *end;
+		*out = strtod(given, &end);
+		if (end == given || *end || !isfinite(*out))
+			return fail(f, EXIT_FILES, "--data %s.%s: expected a number, got '%s'", s->decl->name, key, given);
+	}
+	return true;
+}
+
+static bool is_gzip(int fd)
+{
+	unsigned char magic[2];
+	return pread(fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
+}
+
+static bool open_file(const char *path, int *fd, struct stat *st, Fail *f)
+{
+	*fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (*fd < 0 || fstat(*fd, st)) {
+		int e = errno;
+		if (*fd >= 0)
+			close(*fd);
+		return fail(f, EXIT_FILES, "%s: %s", path, strerror(e));
+	}
+	if (S_ISREG(st->st_mode))
+		return true;
+	close(*fd);
+	return fail(f, EXIT_FILES, "%s: expected a file, found %s", path, S_ISDIR(st->st_mode) ? "a folder" : "something else");
+}
+
+const DataMap *data_map(DataSet *s, const char *path, Fail *f)
+{
+	for (DataMap *m = *s->maps; m; m = m->next)
+		if (strcmp(m->path, path) == 0)
+			return m;
+	char cached[4096];
+	int fd;
+	struct stat st;
+	if (!open_file(path, &fd, &st, f))
+		return NULL;
+	if (is_gzip(fd)) {
+		close(fd);
+		if (!cache_file(path, "raw", cache_gunzip, cached, sizeof cached, f) || !open_file(cached, &fd, &st, f))
+			return NULL;
+	}
+	void *p = NULL;
+	if (st.st_size == 0)
+		fail(f, EXIT_INPUT, "%s: the file is empty", path);
+	else if ((p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
+		fail(f, EXIT_FILES, "%s: cannot map the file: %s", path, strerror(errno));
+	close(fd);
+	if (f->code)
+		return NULL;
+	madvise(p, (size_t)st.st_size, MADV_WILLNEED);
+	DataMap *m = calloc(1, sizeof *m);
+	char *name = strdup(path);
+	if (!m || !name) {
+		free(m);
+		free(name);
+		munmap(p, (size_t)st.st_size);
+		fail(f, EXIT_FILES, "out of memory");
+		return NULL;
+	}
+	*m = (DataMap){ .next = *s->maps, .path = name, .bytes = p, .size = st.st_size };
+	*s->maps = m;
+	return m;
+}
+
+bool data_hold_out(DataField both[SPLITS], double fraction, const char *name, Fail *f)
+{
+	DataField *train = &both[SPLIT_TRAIN], *test = &both[SPLIT_TEST];
+	if (!(fraction >= 0 && fraction < 1))
+		return fail(f, EXIT_INPUT, "data '%s': validation is %g, expected a fraction in [0,1)", name, fraction);
+	int64_t n = (int64_t)((double)train->samples * fraction);
+	if (n == 0)
+		return true;
+	*test = *train;
+	test->samples = n;
+	train->samples -= n;
+	test->base += train->samples * train->stride;
+	return true;
+}
+
+/* ---- checks ----------------------------------------------------------------------------------------- */
+
+static const char *dims_text(int ndim, const int64_t *dim, char out[128])
+{
+	size_t n = 0;
+	out[0] = 0;
+	for (int i = 0; i < ndim && n < 100; i++)
+		n += (size_t)snprintf(out + n, 128 - n, "%s%" PRId64, i ? "," : "", dim[i]);
+	return out;
+}
+
+/* Equal but for axes of one element. */
+static bool same_dims(int na, const int64_t *a, int nb, const int64_t *b)
+{
+	int i = 0, j = 0;
+	for (;;) {
+		while (i < na && a[i] == 1)
+			i++;
+		while (j < nb && b[j] == 1)
+			j++;
+		if (i == na || j == nb)
+			return i == na && j == nb;
+		if (a[i++] != b[j++])
+			return false;
+	}
+}
+
+/* Element j of a field; files need not align their elements. */
+static double value_at(PlanDType t, const unsigned char *p, int64_t j)
+{
+	uint64_t bits = 0;
+	int64_t size = plan_dtype_bytes(t);
+	memcpy(&bits, p + j * size, (size_t)size);
+	return plan_element(t, &bits, 0);
+}
+
+static bool is_float(PlanDType t)
+{
+	return t >= PD_F16;
+}
+
+static bool check_shape(const PlanInput *in, const DataField *d, Fail *f)
+{
+	if (d->ndim < 0 || same_dims(d->ndim, d->dim, in->ndim, in->dim))
+		return true;
+	char found[128], want[128];
+	return fail(f, EXIT_INPUT, "%s: a sample of '%s' has shape [%s], the model reads [%s]", d->map->path, in->name,
+		    dims_text(d->ndim, d->dim, found), dims_text(in->ndim, in->dim, want));
+}
+
+static void integer_range(PlanDType t, double *low, double *high)
+{
+	*low = t == PD_I32 ? -2147483648.0 : t == PD_I64 ? -9.3e18 : 0;
+	*high = t == PD_BOOL ? 1 : t == PD_U8 ? 255 : t == PD_U16 ? 65535 : t == PD_I32 ? 2147483647.0 : 9.3e18;
+}
+
+/* Integers that the graph uses as numbers of rows or classes, or that must fit a smaller type. */
+static bool check_values(const PlanInput *in, const DataField *d, Fail *f)
+{
+	if (is_float(in->dtype))
+		return true;
+	double low, high, file_low, file_high;
+	integer_range(in->dtype, &low, &high);
+	integer_range(d->dtype, &file_low, &file_high);
+	bool whole = !is_float(d->dtype); /* values are whole numbers by their type */
+	if (in->limit > 0) {
+		low = 0;
+		high = (double)(in->limit - 1);
+	}
+	if (whole && file_low >= low && file_high <= high)
+		return true;
+	for (int64_t i = 0; i < d->samples; i++)
+		for (int64_t j = 0; j < d->elems; j++) {
+			double v = value_at(d->dtype, d->base + i * d->stride, j);
+			bool integer = whole || v == floor(v);
+			if (integer && ((v >= low && v <= high) || (in->limit > 0 && v == (double)in->ignore)))
+				continue;
+			fail(f, EXIT_INPUT, "%s: '%s' of sample %" PRId64, d->map->path, in->name, i);
+			if (d->elems > 1)
+				fail_add(f, " has at element %" PRId64 " the value %.17g", j, v);
+			else
+				fail_add(f, " has the value %.17g", v);
+			if (integer)
+				fail_add(f, ", expected %.0f to %.0f", low, high);
+			else
+				fail_add(f, ", expected a whole number");
+			if (in->limit > 0 && low - 1 != (double)in->ignore)
+				fail_add(f, " (or %" PRId64 ", which is ignored)", in->ignore);
+			return false;
+		}
+	return true;
+}
+
+/* Every field of every set has one number of samples, and training at least a batch of them. */
+static bool check_counts(Data *d, Fail *f)
+{
+	const PlanInput *in = d->plan->inputs;
+	for (int s = 0; s < SPLITS; s++) {
+		d->samples[s] = 0;
+		for (int i = 0; i < d->plan->ninputs; i++) {
+			const DataField *a = &d->field[0][s], *b = &d->field[i][s];
+			int64_t na = a->map ? a->samples : 0, nb = b->map ? b->samples : 0;
+			if (na != nb && na && nb)
+				return fail(f, EXIT_INPUT, "'%s' has %" PRId64 " samples (%s), but '%s' has %" PRId64 " (%s)", in[0].name,
+					    na, a->map->path, in[i].name, nb, b->map->path);
+			d->samples[s] = i == 0 || nb < na ? nb : d->samples[s];
+		}
+	}
+	if (d->plan->ninputs && d->samples[SPLIT_TRAIN] < d->plan->batch)
+		return fail(f, EXIT_INPUT, "%s: %" PRId64 " training samples are fewer than a batch of %" PRId64,
+			    d->field[0][SPLIT_TRAIN].map->path, d->samples[SPLIT_TRAIN], d->plan->batch);
+	return true;
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------- */
+
+static DataOpenFn format(const char *type)
+{
+	static const struct {
+		const char *type;
+		DataOpenFn open;
+	} formats[] = { { "bytes", data_open_bytes }, { "idx", data_open_idx }, { "npy", data_open_npy }, { "csv", data_open_csv } };
+	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+		if (strcmp(formats[i].type, type) == 0)
+			return formats[i].open;
+	return NULL;
+}
+
+static bool check_overrides(const Plan *plan, const DataOverride *o, int no, Fail *f)
+{
+	for (int i = 0; i < no; i++) {
+		int k = 0;
+		while (k < plan->ndata && strcmp(plan->data[k].name, o[i].name))
+			k++;
+		if (k < plan->ndata) {
+			const PlanData *d = &plan->data[k];
+			const char *key = o[i].key ? o[i].key : main_key(d->type);
+			if (plan_setting(d->settings, d->nsettings, key) || !o[i].key)
+				continue;
+			fail(f, EXIT_FILES, "--data %s.%s: %s data have no setting '%s'; there are", o[i].name, key, d->type, key);
+			for (int j = 0; j < d->nsettings; j++)
+				fail_add(f, "%s %s", j ? "," : "", d->settings[j].key);
+			return false;
+		}
+		fail(f, EXIT_FILES, "--data %s: the model has no data of that name; it has", o[i].name);
+		for (k = 0; k < plan->ndata; k++)
+			fail_add(f, "%s '%s'", k ? "," : "", plan->data[k].name);
+		if (plan->ndata == 0)
+			fail_add(f, " none");
+		return false;
+	}
+	return true;
+}
+
+static Data *data_new(const Plan *plan, Fail *f)
+{
+	Data *d = calloc(1, sizeof *d);
+	if (d) {
+		d->plan = plan;
+		d->field = calloc((size_t)plan->ninputs + 1, sizeof *d->field);
+		d->roam = calloc((size_t)plan->ninputs + 1, sizeof *d->roam);
+	}
+	if (!d || !d->field || !d->roam) {
+		data_close(d);
+		fail(f, EXIT_FILES, "out of memory");
+		return NULL;
+	}
+	for (int i = 0; i < plan->ninputs; i++)
+		if (!strcmp(plan->data[plan->inputs[i].data].type, "bytes"))
+			d->tokens = plan->inputs[i].ndim ? plan->inputs[i].dim[0] : 1;
+	return d;
+}
+
+static bool open_input(Data *d, int i, const DataOverride *o, int no, Fail *f)
+{
+	const PlanInput *in = &d->plan->inputs[i];
+	const PlanData *decl = &d->plan->data[in->data];
+	DataSet set = { .plan = d->plan, .decl = decl, .override = o, .noverride = no, .maps = &d->maps };
+	DataOpenFn open_field = format(decl->type);
+	if (!open_field)
+		return fail(f, EXIT_BUG, "data '%s' has the unknown type '%s'", decl->name, decl->type);
+	if (!open_field(&set, in, d->field[i], f))
+		return false;
+	d->roam[i] = set.roam;
+	for (int s = 0; s < SPLITS; s++) {
+		const DataField *field = &d->field[i][s];
+		if (field->map && (!check_shape(in, field, f) || !check_values(in, field, f)))
+			return false;
+	}
+	return true;
+}
+
+Data *data_open(const Plan *plan, const DataOverride *o, int no, Fail *f)
+{
+	if (!check_overrides(plan, o, no, f))
+		return NULL;
+	Data *d = data_new(plan, f);
+	if (!d)
+		return NULL;
+	for (int i = 0; i < plan->ninputs; i++)
+		if (!open_input(d, i, o, no, f)) {
+			data_close(d);
+			return NULL;
+		}
+	if (!check_counts(d, f)) {
+		data_close(d);
+		return NULL;
+	}
+	return d;
+}
+
+Data *data_zeros(const Plan *plan, Fail *f)
+{
+	Data *d = data_new(plan, f);
+	int64_t largest = 1;
+	for (int i = 0; i < plan->ninputs; i++)
+		if (plan_input_sample_bytes(&plan->inputs[i]) > largest)
+			largest = plan_input_sample_bytes(&plan->inputs[i]);
+	if (!d || !(d->zeros = calloc(1, (size_t)largest))) {
+		data_close(d);
+		if (!f->code)
+			fail(f, EXIT_FILES, "out of memory");
+		return NULL;
+	}
+	for (int i = 0; i < plan->ninputs; i++) {
+		int64_t n = plan_input_sample_bytes(&plan->inputs[i]) / plan_dtype_bytes(plan->inputs[i].dtype);
+		d->field[i][SPLIT_TRAIN] = (DataField){ .base = d->zeros, .dtype = plan->inputs[i].dtype, .elems = n };
+	}
+	d->samples[SPLIT_TRAIN] = plan->batch;
+	return d;
+}
+
+void data_close(Data *d)
+{
+	if (!d)
+		return;
+	while (d->maps) {
+		DataMap *next = d->maps->next;
+		munmap((void *)(uintptr_t)d->maps->bytes, (size_t)d->maps->size);
+		free(d->maps->path);
+		free(d->maps);
+		d->maps = next;
+	}
+	free(d->field);
+	free(d->roam);
+	free(d->zeros);
+	free(d);
+}
+
+int64_t data_samples(const Data *d, DataSplit split)
+{
+	return d->samples[split];
+}
+
+int64_t data_tokens(const Data *d)
+{
+	return d->tokens;
+}
+
+/* ---- order ------------------------------------------------------------------------------------------ */
+
+static uint64_t mix(uint64_t x)
+{
+	x ^= x >> 30;
+	x *= 0xbf58476d1ce4e5b9u;
+	x ^= x >> 27;
+	x *= 0x94d049bb133111ebu;
+	return x ^ (x >> 31);
+}
+
+int64_t data_permute(uint64_t key, int64_t i, int64_t n)
+{
+	int half = 1;
+	while (half < 31 && (int64_t)1 << (2 * half) < n)
+		half++;
+	uint64_t mask = ((uint64_t)1 << half) - 1, x = (uint64_t)i;
+	do {
+		uint64_t left = x >> half, right = x & mask;
+		for (uint64_t round = 1; round <= 4; round++) {
+			uint64_t next = left ^ (mix(right ^ mix(key + round * 0x9e3779b97f4a7c15u)) & mask);
+			left = right;
+			right = next;
+		}
+		x = left << half | right;
+	} while (x >= (uint64_t)n);
+	return (int64_t)x;
+}
+
+DataCursor data_at_step(const Data *d, DataOrder order, int64_t step)
+{
+	int64_t batches = d->samples[SPLIT_TRAIN] / d->plan->batch;
+	if (batches < 1)
+		batches = 1; /* a model without data */
+	return (DataCursor){ .data = d, .split = SPLIT_TRAIN, .order = order, .epoch = step / batches,
+			     .first = step % batches * d->plan->batch };
+}
+
+DataCursor data_at_sample(const Data *d, DataSplit split, int64_t first)
+{
+	return (DataCursor){ .data = d, .split = split, .first = first };
+}
+
+/* ---- reading ---------------------------------------------------------------------------------------- */
+
+static void convert_any(PlanDType to, void *dst, PlanDType from, const unsigned char *src, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++) {
+		double v = value_at(from, src, i);
+		switch (to) {
+		case PD_BOOL: ((uint8_t *)dst)[i] = v != 0; break;
+		case PD_U8: ((uint8_t *)dst)[i] = (uint8_t)v; break;
+		case PD_U16: ((uint16_t *)dst)[i] = (uint16_t)v; break;
+		case PD_I32: ((int32_t *)dst)[i] = (int32_t)v; break;
+		case PD_I64: ((int64_t *)dst)[i] = (int64_t)v; break;
+		case PD_F32: ((float *)dst)[i] = (float)v; break;
+		case PD_F64: ((double *)dst)[i] = v; break;
+		default: break;
+		}
+	}
+}
+
+static void convert(PlanDType to, void *dst, PlanDType from, const unsigned char *src, int64_t n)
+{
+	if (to == from) {
+		memcpy(dst, src, (size_t)(n * plan_dtype_bytes(to)));
+	} else if (from == PD_U8 && to == PD_I32) {
+		int32_t *y = dst;
+		for (int64_t i = 0; i < n; i++)
+			y[i] = src[i];
+	} else if (from == PD_U8 && to == PD_F32) {
+		float *y = dst;
+		for (int64_t i = 0; i < n; i++)
+			y[i] = src[i];
+	} else {
+		convert_any(to, dst, from, src, n);
+	}
+}
+
+/* The sample at a position of an epoch, and how far windows of text have moved in it. */
+static int64_t place(const DataCursor *c, int64_t position, int64_t roam, int64_t *shift)
+{
+	const Data *d = c->data;
+	*shift = 0;
+	if (c->split != SPLIT_TRAIN || !c->order.shuffle)
+		return position;
+	uint64_t key = mix(c->order.seed + 0x632be59bd9b4e019u) ^ mix((uint64_t)c->epoch + 1);
+	if (roam > 0)
+		*shift = (int64_t)(mix(key) % (uint64_t)(roam + 1));
+	return data_permute(key, position, d->samples[SPLIT_TRAIN]);
+}
+
+void data_read(void *ctx, int input, int64_t first, int64_t n, void *dst)
+{
+	const DataCursor *c = ctx;
+	const PlanInput *in = &c->data->plan->inputs[input];
+	const DataField *field = &c->data->field[input][c->split];
+	int64_t bytes = plan_input_sample_bytes(in);
+	for (int64_t i = 0; i < n; i++) {
+		int64_t shift, sample = place(c, c->first + first + i, c->data->roam[input], &shift);
+		convert(in->dtype, (char *)dst + i * bytes, field->dtype, field->base + sample * field->stride + shift,
+			field->elems);
+	}
+}

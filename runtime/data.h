@@ -1,0 +1,57 @@
+/* Training data: files are mapped, never held; a sample is a pure function of (seed, position).
+ *
+ * A data set of the plan has fields ("x", "tokens"); each is one stretch of a mapped file per split. Everything that can be
+ * wrong with a file (missing, empty, truncated, wrong magic, shape or type, values out of range, too few samples)
+ * is found by data_open, before the first step. */
+#ifndef DLC_RUNTIME_DATA_H
+#define DLC_RUNTIME_DATA_H
+
+#include "fail.h"
+#include "plan.h"
+
+typedef enum DataSplit { SPLIT_TRAIN, SPLIT_TEST, SPLITS } DataSplit;
+
+/* --data name=path (key NULL: the set's main file or folder) or --data name.key=value. */
+typedef struct DataOverride {
+	const char *name, *key, *value;
+} DataOverride;
+
+typedef struct Data Data;
+
+/* Opens every data set and checks it against the plan. Missing files are EXIT_FILES, wrong contents EXIT_INPUT. */
+Data *data_open(const Plan *plan, const DataOverride *o, int no, Fail *f);
+/* Synthetic data: zeros of every field, as many samples as a batch (bench without files). */
+Data *data_zeros(const Plan *plan, Fail *f);
+void data_close(Data *d);
+/* Splits an argument of --data in place; false where it has no `=` or no name. */
+bool data_parse_override(char *arg, DataOverride *o);
+
+/* Samples of a split; 0 where the data has no test split. */
+int64_t data_samples(const Data *d, DataSplit split);
+/* Tokens in a sample, where the data are windows of text; else 0. */
+int64_t data_tokens(const Data *d);
+
+typedef struct DataOrder {
+	uint64_t seed;
+	bool shuffle;
+} DataOrder;
+
+/* Where a RunSource reads: training at a step, or the test split from a sample on. */
+typedef struct DataCursor {
+	const Data *data;
+	DataSplit split;
+	DataOrder order; /* training */
+	int64_t epoch, first;
+} DataCursor;
+
+/* The batch of optimizer step `step`: epochs are permutations, an incomplete last batch is dropped. */
+DataCursor data_at_step(const Data *d, DataOrder order, int64_t step);
+/* Samples from `first` on, in file order. */
+DataCursor data_at_sample(const Data *d, DataSplit split, int64_t first);
+/* A RunSource's read; ctx is a DataCursor. */
+void data_read(void *ctx, int input, int64_t first, int64_t n, void *dst);
+
+/* Element i of the seeded permutation of [0,n): a Feistel network with cycle walking, no table. */
+int64_t data_permute(uint64_t key, int64_t i, int64_t n);
+
+#endif

@@ -1,0 +1,66 @@
+/* Inside the data reader: what a file format has to say of a field.
+ *
+ * To add a format: a DataOpenFn in a file of its own, and a row in data.c's table. */
+#ifndef DLC_RUNTIME_DATA_FORMAT_H
+#define DLC_RUNTIME_DATA_FORMAT_H
+
+#include "data.h"
+
+/* A file, mapped read-only. `path` is what the user gave; `real` what is mapped (a cache file for `.gz`, CSV). */
+typedef struct DataMap {
+	struct DataMap *next;
+	char *path;
+	const unsigned char *bytes;
+	int64_t size;
+} DataMap;
+
+/* One field in one split: sample i is `elems` elements at base + i*stride. */
+typedef struct DataField {
+	const DataMap *map; /* NULL: the split does not exist */
+	const unsigned char *base;
+	PlanDType dtype;    /* in the file */
+	int64_t elems, stride, samples;
+	int ndim;           /* dims of a sample as the file says, for messages; -1: the file does not say (bytes) */
+	int64_t dim[PLAN_MAX_DIMS];
+} DataField;
+
+/* A data set being opened. */
+typedef struct DataSet {
+	const Plan *plan;
+	const PlanData *decl;
+	const DataOverride *override;
+	int noverride;
+	DataMap **maps; /* list that data_close unmaps */
+	int64_t roam;   /* training samples may start up to this many bytes later, drawn anew each epoch (windows of text) */
+} DataSet;
+
+/* Opens one field; both[SPLIT_TEST].map stays NULL without a test split. */
+typedef bool (*DataOpenFn)(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
+
+bool data_open_bytes(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
+bool data_open_idx(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
+bool data_open_npy(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
+bool data_open_csv(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
+
+/* A setting as text, number or default: an override first, then the plan's. */
+const char *data_text(const DataSet *s, const char *key);           /* NULL when absent or "" */
+bool data_number(const DataSet *s, const char *key, double dflt, double *out, Fail *f);
+const PlanSetting *data_setting(const DataSet *s, const char *key); /* of the plan alone; NULL when absent */
+
+/* Maps a file once (a second call finds it again); a gzip file is unpacked into the cache first. */
+const DataMap *data_map(DataSet *s, const char *path, Fail *f);
+/* Moves the last `fraction` of the training samples into the test split. */
+bool data_hold_out(DataField both[SPLITS], double fraction, const char *name, Fail *f);
+
+/* ---- data_cache.c ---- */
+
+/* The cache file that stands for `path` (by its real path, size, time of change and `kind`), made by `make` where it does not
+ * exist yet: `make` writes to fd. Gives the cache file's path in `out`. */
+typedef bool (*CacheMake)(const char *path, int fd, Fail *f);
+bool cache_file(const char *path, const char *kind, CacheMake make, char *out, size_t out_size, Fail *f);
+/* A CacheMake that unpacks gzip. */
+bool cache_gunzip(const char *path, int fd, Fail *f);
+/* Writes all of it; false with errno set. */
+bool write_all(int fd, const void *p, size_t n);
+
+#endif
