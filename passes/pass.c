@@ -46,7 +46,7 @@ static const struct {
 	{ FACT_FUSED, "kernels" },
 	{ FACT_ORDERED, "an execution order" },
 	{ FACT_RECOMPUTED, "a chosen recompute set" },
-	{ FACT_INPLACE, "storage roots" },
+	{ FACT_INPLACE, "decided views" },
 	{ FACT_PLACED, "offsets" },
 };
 
@@ -96,9 +96,9 @@ unsigned pass_facts(const Module *m)
 	facts |= FACT_ACCUMULATED;
 	if (found.loose)
 		return facts;
-	facts |= FACT_FUSED | FACT_ORDERED; /* the order of the text is one */
+	facts |= FACT_FUSED | FACT_INPLACE | FACT_ORDERED; /* the order of the text is one */
 	facts |= found.replay ? FACT_RECOMPUTED : 0;
-	return facts | (found.placed ? FACT_INPLACE | FACT_PLACED : 0);
+	return facts | (found.placed ? FACT_PLACED : 0);
 }
 
 /* The first pass of the table that gives a fact. */
