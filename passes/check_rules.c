@@ -72,59 +72,62 @@ bool rule_view(const Node *n, int64_t *delta)
 	return true;
 }
 
-/* ---- storing over an operand ---- */
+/* ---- storing over an operand ----
+ *
+ * A kernel walks its elements in passes: each reduction ends one, and what reads the reduction's value belongs to a later
+ * one. Within a pass it loads an element before it stores that element. So a store over an operand is sound where the
+ * operand is read in step (element i for element i) and in no pass after the store's:
+ *
+ *     y = exp(x - max(x))     over x: read in pass 0 (max) and pass 1 (exp), stored in pass 1
+ *     y = relu(x), z = x - mean(x)     not y over x: stored in pass 0, read for z in pass 1 */
 
-/* How a body value depends on the parameter whose bytes are stored over. */
+/* How a body value reads the parameter whose bytes are stored over, not counting what a reduction has read. */
 typedef enum Reach {
-	REACH_NONE,  /* not at all */
-	REACH_STEP,  /* element i depends on elements i alone */
-	REACH_OTHER  /* element i depends on other elements too */
+	REACH_NONE,
+	REACH_STEP, /* element i reads element i alone */
+	REACH_OTHER /* element i reads other elements */
 } Reach;
+
+typedef struct Reading {
+	Reach reach;
+	int pass; /* the first one in which the value can be known */
+} Reading;
 
 static bool same_elements(const Value *a, const Value *b)
 {
 	return type_elems(&a->type) == type_elems(&b->type);
 }
 
-/* How the results of `n` depend on `param`, given how its operands do. */
-static Reach reach_node(const Node *n, const Value *param, const Reach *of_arg)
+/* Of the result of `n`, given its operands' in `of` (by id). */
+static Reading read_node(const Node *n, const Value *param, const Reading *of)
 {
-	Reach reach = REACH_NONE;
+	Reading r = { REACH_NONE, 0 };
 	bool in_step = ir_ops[n->op].kind == K_EWISE || (ir_ops[n->op].flags & OPF_VIEW);
 
 	for (int i = 0; i < n->nargs; i++) {
-		if (of_arg[i] == REACH_NONE)
+		const Reading *x = &of[n->arg[i]->id];
+
+		r.pass = x->pass > r.pass ? x->pass : r.pass;
+		if (x->reach == REACH_NONE)
 			continue;
-		if (of_arg[i] == REACH_OTHER || !in_step || !same_elements(n->arg[i], param) ||
-		    (n->nres > 0 && !same_elements(n->res[0], param)))
-			reach = REACH_OTHER;
-		else if (reach == REACH_NONE)
-			reach = REACH_STEP;
+		if (x->reach == REACH_STEP && in_step && same_elements(n->res[0], param))
+			r.reach = r.reach == REACH_NONE ? REACH_STEP : r.reach;
+		else
+			r.reach = REACH_OTHER;
 	}
-	return reach;
+	return r;
 }
 
-/* `found[k]` is how the k-th value of the body (by id: parameters, then results) depends on `param`. */
-static const char *reach_body(const Node *n, const Value *param, const Value *stored, Reach *found, int32_t nfound)
+static const char *last_read(const Reading *r, int stored_pass)
 {
-	Reach of_arg[IR_MAX_ARGS];
-
-	found[param->id] = REACH_STEP;
-	for (const Node *k = n->body->first; k; k = k->next) {
-		Reach reach;
-
-		for (int i = 0; i < k->nargs; i++)
-			of_arg[i] = k->arg[i]->id < nfound ? found[k->arg[i]->id] : REACH_NONE;
-		reach = reach_node(k, param, of_arg);
-		for (int i = 0; i < k->nres; i++)
-			found[k->res[i]->id] = reach;
-	}
-	return found[stored->id] == REACH_OTHER
-		       ? "the kernel reads it out of step (reduction, broadcast or another order)"
-		       : NULL;
+	if (r->reach == REACH_OTHER)
+		return "the kernel reads it out of step (broadcast or another order)";
+	if (r->reach == REACH_STEP && r->pass > stored_pass)
+		return "the kernel reads it again in a later pass";
+	return NULL;
 }
 
-/* Ids of a fused body's values run from 0, parameters first; this many there are. */
+/* Ids of a fused body's values run from 0; this many there are. */
 static int32_t body_values(const Block *b)
 {
 	int32_t n = 0;
@@ -137,9 +140,34 @@ static int32_t body_values(const Block *b)
 	return n;
 }
 
+static const char *check_body(Arena *a, const Block *b, const Value *param, const Value *stored)
+{
+	Reading *of = ARENA_ARRAY(a, body_values(b), Reading);
+	const char *why = NULL;
+
+	of[param->id].reach = REACH_STEP;
+	for (const Node *k = b->first; k; k = k->next) {
+		Reading r = read_node(k, param, of);
+
+		if (ir_ops[k->op].kind == K_REDUCE)
+			r = (Reading){ REACH_NONE, r.pass + 1 };
+		for (int i = 0; i < k->nres; i++)
+			of[k->res[i]->id] = r;
+	}
+	for (const Node *k = b->first; k; k = k->next) {
+		bool sink = k->op == OP_yield || k->op == OP_assign || ir_ops[k->op].kind == K_REDUCE;
+
+		for (int i = k->op == OP_assign ? 1 : 0; i < k->nargs && sink && !why; i++)
+			why = last_read(&of[k->arg[i]->id], of[stored->id].pass);
+	}
+	return why;
+}
+
 const char *rule_inplace(const Node *n, int i, const Value *stored)
 {
 	const Value *arg = n->arg[i];
+	const char *why;
+	Arena *a;
 
 	if (arg->ld != 0 || stored->ld != 0)
 		return "its rows are strided";
@@ -147,15 +175,12 @@ const char *rule_inplace(const Node *n, int i, const Value *stored)
 		return "the numbers of elements differ";
 	if (dtype_bytes(arg->type.dtype) != dtype_bytes(stored->type.dtype))
 		return "the sizes of an element differ";
-	if (n->op == OP_fused) {
-		Arena *a = arena_new();
-		int32_t count = body_values(n->body);
-		const char *why = reach_body(n, n->body->param[i], stored, ARENA_ARRAY(a, count, Reach), count);
-
-		arena_free(a);
-		return why;
-	}
-	return ir_ops[n->op].kind == K_EWISE ? NULL : "the op does not work element by element";
+	if (n->op != OP_fused)
+		return ir_ops[n->op].kind == K_EWISE ? NULL : "the op does not work element by element";
+	a = arena_new();
+	why = check_body(a, n->body, n->body->param[i], stored);
+	arena_free(a);
+	return why;
 }
 
 /* ---- replays ---- */

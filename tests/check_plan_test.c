@@ -153,6 +153,33 @@ static const Case cases[] = {
 	  "      %b0 = transpose %a0 {perm = [1,0]} : f32[4,4]\n"
 	  "      yield %b0\n"
 	  "    }\n" OUT("%4")),
+	CASE("a softmax over its operand", NULL,
+	  "    %3 = reshape %2 : f32[4,4] @ 0x80\n"
+	  "    %4 = fused %3 : f32[4,4] @ 0x80 {\n"
+	  "      (%a0 : f32[4,4])\n"
+	  "      %b0 = reduce_max %a0 {axes = [1], keep = true} : f32[4,1]\n"
+	  "      %b1 = sub %a0, %b0 : f32[4,4]\n"
+	  "      %b2 = exp %b1 : f32[4,4]\n"
+	  "      %b3 = sum %b2 {axes = [1], keep = true} : f32[4,1]\n"
+	  "      %b4 = div %b2, %b3 : f32[4,4]\n"
+	  "      yield %b4\n"
+	  "    }\n" OUT("%4")),
+	CASE("over an operand that a later pass reads again", "reads it again in a later pass",
+	  "    %3 = reshape %2 : f32[4,4] @ 0x80\n"
+	  "    %4, %5 = fused %3 : f32[4,4] @ 0x80, f32[4,4] @ 0xc0 {\n"
+	  "      (%a0 : f32[4,4])\n"
+	  "      %b0 = relu %a0 : f32[4,4]\n"
+	  "      %b1 = mean %a0 {axes = [1], keep = true} : f32[4,1]\n"
+	  "      %b2 = sub %a0, %b1 : f32[4,4]\n"
+	  "      yield %b0, %b2\n"
+	  "    }\n" OUT("%4") OUT("%5")),
+	CASE("a reduction over its operand", "the ranges are not the same",
+	  "    %3 = reshape %2 : f32[4,4] @ 0x80\n"
+	  "    %4 = fused %3 : f32[4] @ 0x80 {\n"
+	  "      (%a0 : f32[4,4])\n"
+	  "      %b0 = sum %a0 {axes = [1], keep = false} : f32[4]\n"
+	  "      yield %b0\n"
+	  "    }\n" OUT("%4")),
 	CASE("over elements of another size", "the ranges are not the same",
 	  "    %3 = fused %2 : f64[16] @ 0x80 {\n"
 	  "      (%a0 : f32[16])\n"
