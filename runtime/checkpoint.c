@@ -1,0 +1,204 @@
+/* Writing checkpoints; reading is in checkpoint_read.c.
+ *
+ *     u64 length of the header | header: JSON, padded with spaces to 8 | data of the tensors, in the header's order
+ *
+ * Tensors are sorted by name and nothing in the file depends on the moment or the arena's layout, so equal states
+ * give equal bytes, whatever the plan. The file is written as last.safetensors.tmp, synced, linked to its number where one
+ * is wanted, and renamed; then the folder is synced. */
+#include "checkpoint.h"
+
+#include "checkpoint_format.h"
+#include "data_format.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct Checkpoint {
+	const Plan *plan;
+	const PlanVar **order; /* by name */
+	char *header;
+	size_t size, used;     /* of header; the first 8 bytes are the length */
+};
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp((*(const PlanVar *const *)a)->name, (*(const PlanVar *const *)b)->name);
+}
+
+Checkpoint *checkpoint_open(const Plan *plan, Fail *f)
+{
+	Checkpoint *c = calloc(1, sizeof *c);
+	size_t size = 4096 + strlen(plan->fingerprint) + strlen(plan->model) * 6;
+	for (int i = 0; i < plan->nvars; i++)
+		size += strlen(plan->vars[i].name) * 6 + 256;
+	if (c) {
+		c->plan = plan;
+		c->size = size;
+		c->header = malloc(size);
+		c->order = malloc(((size_t)plan->nvars + 1) * sizeof(const PlanVar *));
+	}
+	if (!c || !c->header || !c->order) {
+		checkpoint_close(c);
+		fail(f, EXIT_FILES, "out of memory");
+		return NULL;
+	}
+	for (int i = 0; i < plan->nvars; i++)
+		c->order[i] = &plan->vars[i];
+	qsort(c->order, (size_t)plan->nvars, sizeof *c->order, by_name);
+	return c;
+}
+
+void checkpoint_close(Checkpoint *c)
+{
+	if (!c)
+		return;
+	free(c->header);
+	free(c->order);
+	free(c);
+}
+
+/* ---- the header ------------------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 2, 3))) static void put(Checkpoint *c, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	int n = vsnprintf(c->header + c->used, c->size - c->used, fmt, ap);
+	va_end(ap);
+	c->used += (size_t)n;
+}
+
+static void put_string(Checkpoint *c, const char *s)
+{
+	put(c, "\"");
+	for (; *s; s++)
+		if (*s == '"' || *s == '\\')
+			put(c, "\\%c", *s);
+		else if ((unsigned char)*s < 0x20)
+			put(c, "\\u%04x", (unsigned)(unsigned char)*s);
+		else
+			put(c, "%c", *s);
+	put(c, "\"");
+}
+
+static uint64_t hash_vars(const Checkpoint *c, const Run *r)
+{
+	uint64_t h = DATA_HASH_START;
+	for (int i = 0; i < c->plan->nvars; i++)
+		h = data_hash(h, r->arena.base + c->order[i]->offset, (size_t)c->order[i]->bytes);
+	return h;
+}
+
+static void write_header(Checkpoint *c, const Run *r, const CheckpointState *s)
+{
+	c->used = 8;
+	put(c, "{\"__metadata__\":{\"data_hash\":\"%016" PRIx64 "\",\"fingerprint\":", hash_vars(c, r));
+	put_string(c, c->plan->fingerprint);
+	put(c, ",\"format\":\"dlc\",\"model\":");
+	put_string(c, c->plan->model);
+	put(c, ",\"seed\":\"%" PRIu64 "\",\"shuffle\":\"%s\",\"step\":\"%" PRId64 "\"}", s->seed, s->shuffle ? "true" : "false",
+	    s->step);
+	int64_t at = 0;
+	for (int i = 0; i < c->plan->nvars; i++) {
+		const PlanVar *v = c->order[i];
+		put(c, ",");
+		put_string(c, v->name);
+		put(c, ":{\"dtype\":\"%s\",\"shape\":[", safetensors_dtype(v->dtype));
+		for (int d = 0; d < v->ndim; d++)
+			put(c, "%s%" PRId64, d ? "," : "", v->dim[d]);
+		put(c, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", at, at + v->bytes);
+		at += v->bytes;
+	}
+	put(c, "}");
+	while (c->used % 8)
+		put(c, " ");
+	uint64_t length = c->used - 8;
+	for (int i = 0; i < 8; i++)
+		c->header[i] = (char)(unsigned char)(length >> (8 * i));
+}
+
+/* ---- files ------------------------------------------------------------------------------------------ */
+
+bool checkpoint_folder(const char *dir, Fail *f)
+{
+	char path[4096];
+	if (strlen(dir) > 3800)
+		return fail(f, EXIT_FILES, "the output folder's path is too long");
+	for (size_t i = 1; dir[i - 1]; i++) /* each parent, then the folder itself */
+		if (dir[i] == '/' || dir[i] == 0) {
+			snprintf(path, sizeof path, "%.*s", (int)i, dir);
+			if (mkdir(path, 0777) && errno != EEXIST)
+				return fail(f, EXIT_FILES, "cannot make the output folder %s: %s", path, strerror(errno));
+		}
+	snprintf(path, sizeof path, "%s/last.safetensors.tmp", dir);
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return fail(f, EXIT_FILES, "cannot write to the output folder %s: %s", dir, strerror(errno));
+	close(fd);
+	unlink(path);
+	return true;
+}
+
+static bool write_file(Checkpoint *c, const Run *r, const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return false;
+	bool ok = write_all(fd, c->header, c->used);
+	for (int i = 0; ok && i < c->plan->nvars; i++)
+		ok = write_all(fd, r->arena.base + c->order[i]->offset, (size_t)c->order[i]->bytes);
+	ok = ok && fsync(fd) == 0;
+	int e = errno;
+	if (close(fd) && ok) {
+		ok = false;
+		e = errno;
+	}
+	errno = e;
+	return ok;
+}
+
+static void sync_folder(const char *dir)
+{
+	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0) {
+		fsync(fd);
+		close(fd);
+	}
+}
+
+/* A second name for the same bytes: a link, under a name of its own first, as the number may exist already. */
+static bool link_as(const char *from, const char *to)
+{
+	char temp[4200];
+	snprintf(temp, sizeof temp, "%s.tmp", to);
+	unlink(temp);
+	return link(from, temp) == 0 && rename(temp, to) == 0;
+}
+
+bool checkpoint_save(Checkpoint *c, const Run *r, const CheckpointState *s, const char *dir, bool numbered, Fail *f)
+{
+	char temp[4096], last[4096], number[4096];
+	snprintf(temp, sizeof temp, "%s/last.safetensors.tmp", dir);
+	snprintf(last, sizeof last, "%s/last.safetensors", dir);
+	snprintf(number, sizeof number, "%s/step-%" PRId64 ".safetensors", dir, s->step);
+	write_header(c, r, s);
+	bool ok = write_file(c, r, temp);
+	if (ok && numbered && !link_as(temp, number)) /* a file system without links: written twice */
+		ok = write_file(c, r, number);
+	ok = ok && rename(temp, last) == 0;
+	if (!ok) {
+		int e = errno;
+		unlink(temp);
+		return fail(f, EXIT_INPUT, "cannot save %s (step %" PRId64 "): %s; what was saved before is unchanged", last, s->step,
+			    strerror(e));
+	}
+	sync_folder(dir);
+	return true;
+}
