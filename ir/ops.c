@@ -136,7 +136,7 @@ const char *op_table_check(void)
 	for (int op = 0; op < OP_COUNT; op++) {
 		const char *fault = check_row(&ir_ops[op]);
 		if (fault) {
-			snprintf(what, sizeof what, "op table: %s: %s", ir_ops[op].name, fault);
+			snprintf(what, sizeof what, "%s: %s", ir_ops[op].name, fault);
 			return what;
 		}
 	}

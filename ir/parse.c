@@ -22,6 +22,7 @@ struct Names {
 	Block *block;
 	Map values; /* interned name to Value */
 	bool closed;
+	bool unsure; /* its parameters could not be read: unknown names are not reported */
 	int depth;
 };
 
@@ -31,6 +32,7 @@ typedef struct Parser {
 	Arena *scratch;
 	Intern interned;
 	Names *names;
+	bool ended; /* it was said that the text ends too early */
 } Parser;
 
 typedef VEC(Value *) Values;
@@ -55,6 +57,9 @@ typedef VEC(ResultName) ResultNames;
 
 static bool expected(Parser *p, const char *what)
 {
+	if (p->ended)
+		return false;
+	p->ended = p->s.token.kind == T_END;
 	diag_error(p->m->diag, p->s.token.span, "expected %s, found %s", what, scan_found(&p->s));
 	return false;
 }
@@ -95,6 +100,13 @@ static bool want_int(Parser *p, const char *what, int64_t min, int64_t max, int6
 	const Token *t = &p->s.token;
 	if (t->kind != T_INT)
 		return expected(p, what);
+	if (t->overflow)
+		return false; /* the scanner has said so */
+	if (t->i < min && max == INT64_MAX) {
+		diag_error(p->m->diag, t->span, "expected %s of at least %lld, found %lld", what, (long long)min,
+			   (long long)t->i);
+		return false;
+	}
 	if (t->i < min || t->i > max) {
 		diag_error(p->m->diag, t->span, "expected %s from %lld to %lld, found %lld", what, (long long)min,
 			   (long long)max, (long long)t->i);
@@ -262,6 +274,10 @@ static bool want_value(Parser *p, Value **out)
 		return expected(p, "a value such as %0");
 	const char *name = intern(&p->interned, t->text, t->len);
 	*out = find_value(p, name);
+	if (!*out && p->names->unsure) {
+		*out = ARENA_NEW(p->m->arena, Value);
+		(*out)->block = p->names->block;
+	}
 	if (!*out) {
 		diag_error(p->m->diag, t->span, "'%%%s' is not defined here", name);
 		if (p->names->closed)
@@ -466,17 +482,18 @@ static bool check_counts(Parser *p, const Header *h)
 	size_t least = (size_t)o->nargs, most = o->flags & OPF_VARARGS ? IR_MAX_ARGS : least;
 	bool region = o->kind == K_REGION || o->kind == K_OPAQUE;
 	if (h->args.len < least || (h->args.len > most && !region)) {
-		diag_error(p->m->diag, h->op_span, "%s has %zu%s operands, found %zu", o->name, least,
-			   most > least ? " or more" : "", h->args.len);
+		diag_error(p->m->diag, h->op_span, "%s has %zu%s operand%s, found %zu", o->name, least,
+			   most > least ? " or more" : "", least == 1 ? "" : "s", h->args.len);
 		return false;
 	}
 	if (!region && h->results.len != (size_t)o->nres) {
-		diag_error(p->m->diag, h->op_span, "%s has %d results, found %zu", o->name, o->nres, h->results.len);
+		diag_error(p->m->diag, h->op_span, "%s has %d result%s, found %zu", o->name, o->nres,
+			   o->nres == 1 ? "" : "s", h->results.len);
 		return false;
 	}
 	if (h->results.len != h->places.len) {
-		diag_error(p->m->diag, h->op_span, "expected a type for each of %zu results, found %zu types",
-			   h->results.len, h->places.len);
+		diag_error(p->m->diag, h->op_span, "expected a type for each result, %zu, found %zu", h->results.len,
+			   h->places.len);
 		return false;
 	}
 	return true;
@@ -528,7 +545,8 @@ static bool want_params(Parser *p, Block *b)
 
 static bool want_body(Parser *p, Node *n)
 {
-	Names inner = { p->names, n->body, { .arena = p->scratch }, n->op == OP_fused, p->names->depth + 1 };
+	Names inner = { .outer = p->names, .block = n->body, .values = { .arena = p->scratch },
+			.closed = n->op == OP_fused, .depth = p->names->depth + 1 };
 	if (inner.depth > IR_MAX_DEPTH) {
 		diag_error(p->m->diag, p->s.token.span, "at most %d bodies can be in each other", IR_MAX_DEPTH);
 		return false;
@@ -537,7 +555,8 @@ static bool want_body(Parser *p, Node *n)
 		return false;
 	p->names = &inner;
 	int32_t begin = p->s.token.span.begin;
-	if (!want_params(p, n->body))
+	inner.unsure = !want_params(p, n->body);
+	if (inner.unsure)
 		skip_line(p, begin);
 	parse_nodes(p);
 	p->names = inner.outer;
@@ -702,7 +721,7 @@ static bool parse_func(Parser *p)
 	f->arena_bytes = arena;
 	if (!want(p, '{'))
 		return false;
-	Names names = { NULL, f->body, { .arena = p->scratch }, false, 0 };
+	Names names = { .block = f->body, .values = { .arena = p->scratch } };
 	p->names = &names;
 	parse_nodes(p);
 	p->names = NULL;

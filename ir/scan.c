@@ -62,7 +62,8 @@ static void scan_number(Scanner *s)
 		t->kind = T_INT;
 		t->i = strtoll(text, &end, hex ? 16 : 10);
 		t->f = (double)t->i;
-		if (errno == ERANGE)
+		t->overflow = errno == ERANGE;
+		if (t->overflow)
 			diag_error(s->diag, span_from(s, begin), "%s does not fit in 64 bits", text);
 	}
 	if (end == text || *end)
@@ -151,12 +152,17 @@ void scan_next(Scanner *s)
 {
 	bool first = false;
 	for (;;) {
+		size_t stop = s->at;
 		first |= skip_blanks(s);
 		size_t begin = s->at;
+		if (begin == s->len) /* the text ends behind its last token, not behind comments */
+			begin = stop;
 		s->token = (Token){ .kind = T_END, .first = first, .text = "" };
 		if (s->at < s->len)
 			scan_one(s);
 		s->token.span = span_from(s, begin);
+		if (s->token.kind == T_END)
+			s->token.span.end = s->token.span.begin;
 		if (s->token.kind != T_PUNCT || (s->token.punct && strchr("{}()[],:=@'+-", s->token.punct)))
 			return;
 		unsigned char c = (unsigned char)s->token.punct;

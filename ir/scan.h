@@ -17,7 +17,8 @@ typedef enum TokenKind {
 typedef struct Token {
 	TokenKind kind;
 	char punct;
-	bool first; /* the first on its line */
+	bool first;    /* the first on its line */
+	bool overflow; /* an integer that does not fit; reported */
 	Span span;
 	const char *text;
 	size_t len;

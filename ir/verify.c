@@ -34,12 +34,21 @@ static void __attribute__((format(printf, 3, 4))) report(Verifier *v, const Node
 	const char *what = arena_vprintf(v->scratch, fmt, ap);
 	va_end(ap);
 	char name[32];
-	const char *where = v->f ? arena_printf(v->scratch, "@%s: ", v->f->name) : "";
+	const char *where = arena_printf(v->scratch, "@%s: ", v->f->name);
 	if (n && n->nres > 0 && n->res[0])
 		where = arena_printf(v->scratch, "%s%s = ", where, ir_value_name(&v->names, n->res[0], name));
 	if (n)
 		where = arena_printf(v->scratch, "%s%s: ", where, ir_ops[n->op].name);
 	v->fault(v->to, n ? n->span : NO_SPAN, arena_printf(v->scratch, "%s%s", where, what));
+	v->faults++;
+}
+
+static void check_var(Verifier *v, const Var *x)
+{
+	if (type_check(&x->type) && !x->type.batch)
+		return;
+	v->fault(v->to, x->span, arena_printf(v->scratch, "variable '%s': expected a type without batch marks, found %s",
+					      x->name, type_text(v->scratch, &x->type, true)));
 	v->faults++;
 }
 
@@ -259,18 +268,18 @@ static void check_replay(Verifier *v, const Node *n, const Scope *s)
 
 static void check_block(Verifier *v, const Scope *s);
 
-/* Pairs of values whose types must agree: what `have` is, against what `want` is. */
+/* Values `a`, each a `have` of the node, must have the types of the values `b`, its `want`s. */
 static void check_pairs(Verifier *v, const Node *n, const char *have, Value *const *a, int na, const char *want,
 			Value *const *b, int nb)
 {
 	if (na != nb) {
-		report(v, n, "expected as many %s as %s, %d, found %d", have, want, nb, na);
+		report(v, n, "expected as many %ss as %ss, %d, found %d", have, want, nb, na);
 		return;
 	}
 	for (int i = 0; i < na; i++)
 		if (a[i] && b[i] && !type_equal(&a[i]->type, &b[i]->type))
-			report(v, n, "expected %s %d to be %s as in %s, found %s", have, i, type_of(v, b[i]), want,
-			       type_of(v, a[i]));
+			report(v, n, "expected %s %d to be %s, the type of %s %d, found %s", have, i, type_of(v, b[i]), want,
+			       i, type_of(v, a[i]));
 }
 
 static void check_body(Verifier *v, const Node *n, const Scope *outer)
@@ -290,9 +299,9 @@ static void check_body(Verifier *v, const Node *n, const Scope *outer)
 			return;
 		}
 		s.batch = outer->batch / trips;
-		check_pairs(v, n, "results", n->res, n->nres, "operands", n->arg, n->nargs);
+		check_pairs(v, n, "result", n->res, n->nres, "operand", n->arg, n->nargs);
 	}
-	check_pairs(v, n, "parameters", n->body->param, n->body->nparam, "operands", n->arg, n->nargs);
+	check_pairs(v, n, "parameter", n->body->param, n->body->nparam, "operand", n->arg, n->nargs);
 	for (int i = 0; i < n->body->nparam; i++) {
 		const Value *x = n->body->param[i];
 		if (!x || x->def || x->block != n->body || x->index != i) {
@@ -306,7 +315,7 @@ static void check_body(Verifier *v, const Node *n, const Scope *outer)
 	check_block(v, &s);
 	const Node *last = n->body->last;
 	if (last && last->op == OP_yield)
-		check_pairs(v, last, "operands", last->arg, last->nargs, "results", n->res, n->nres);
+		check_pairs(v, last, "operand", last->arg, last->nargs, "result", n->res, n->nres);
 }
 
 /* What may stand where. */
@@ -391,9 +400,7 @@ bool ir_find_faults(const Module *m, FaultFn fault, void *to)
 {
 	Verifier v = { .m = m, .fault = fault, .to = to, .scratch = arena_new() };
 	for (const Var *x = m->vars; x; x = x->next)
-		if (!type_check(&x->type) || x->type.batch)
-			report(&v, NULL, "variable '%s': expected a type without batch marks, found %s", x->name,
-			       type_text(v.scratch, &x->type, true));
+		check_var(&v, x);
 	for (const Func *f = m->funcs; f; f = f->next)
 		check_func(&v, f);
 	arena_free(v.scratch);

@@ -171,7 +171,7 @@ static void print_line(const Diag *d, Span span)
 		from = caret - WINDOW / 2;
 	int number, column;
 	diag_position(d, span, &number, &column);
-	fprintf(d->out, "%5d | %s", number, from ? "..." : "");
+	fprintf(d->out, "%5d |%s%s", number, n ? " " : "", from ? "..." : "");
 	print_window(d->out, text, n, from);
 	fprintf(d->out, "%s\n      | %*s^", all > from + WINDOW ? "..." : "", (int)(caret - from) + (from ? 3 : 0), "");
 	if (last > from + WINDOW)
