@@ -1,0 +1,475 @@
+/* accumulate: the batch as a loop over micro-batches whose sums equal the whole batch's.
+ *
+ * Every sum over samples of the whole batch is wrapped in batch_sum. A value's stage is the number of batch_sums that
+ * must be complete before it can be computed; each stage that has batch_sums becomes one loop, which holds what they
+ * need and depends on the batch, re-typed for the micro-batch, and carries the sums:
+ *
+ *     c = sum(valid)             loop: c' += sum(valid)                       stage 0
+ *     n = batch_sum(c)     =>    loss = .. / c'
+ *     g = f(x, n)                loop: g' += matmul(.. f(x, c') ..)           stage 1, computes valid again if it
+ *     dw = batch_sum(g)          assign w, w - lr*g'                          needs it
+ *
+ * What does not depend on the batch stays outside: before the first loop that may read it, behind the loops whose sums
+ * it reads. Effects outside come last, so that every loop reads variables as they were.
+ *
+ * Which splits are right. By class of what depends on the batch: a value with a batch axis belongs to samples; a
+ * value without one is a sum over the samples (P), as long as only linear ops made it from such sums, else a
+ * statistic (T). Only sums may go into batch_sum. A statistic that is used makes the result depend on the size of the
+ * micro-batch (batch norm); that is refused unless allowed. */
+#include "accumulate.h"
+
+typedef enum Class {
+	C_NONE = 1, /* does not depend on the batch */
+	C_SAMPLES,  /* has a batch axis */
+	C_SUM,      /* P */
+	C_STAT      /* T */
+} Class;
+
+/* What is known of a value (Value.aux). */
+typedef struct Facts {
+	Class cls;
+	int stage;  /* loops that must have ended before it exists; of what depends on the batch: the loop it is in */
+	bool state; /* a variable that a loop assigns, or made of one: computed in that loop */
+} Facts;
+
+typedef VEC(const Node *) Nodes;
+
+/* What is known of a function. */
+typedef struct Split {
+	const Block *body;
+	Arena *scratch;
+	int stages;  /* number of loops */
+	Nodes stats; /* uses of statistics of the micro-batch */
+	Nodes wrong; /* what no flag can allow: sums that are none, values of one micro-batch that leave the loop */
+} Split;
+
+static Facts *facts(const Value *v)
+{
+	return v->aux;
+}
+
+/* ---- classes ---- */
+
+static bool is_zero(const Value *v)
+{
+	return v->def && v->def->op == OP_const && ir_float(v->def, "value") == 0;
+}
+
+/* True where every operand from `first` on is a sum over samples, or zero. */
+static bool all_sums(const Node *n, int first)
+{
+	for (int i = first; i < n->nargs; i++)
+		if (facts(n->arg[i])->cls != C_SUM && !is_zero(n->arg[i]))
+			return false;
+	return true;
+}
+
+/* Operands that are sums: bit i for operand i. */
+static unsigned sums_mask(const Node *n)
+{
+	unsigned m = 0;
+	for (int i = 0; i < n->nargs && i < 32; i++)
+		if (facts(n->arg[i])->cls == C_SUM)
+			m |= 1u << i;
+	return m;
+}
+
+/* True where n, which reads sums over samples and nothing else that depends on the batch, gives such a sum again:
+ * f(a + b) = f(a) + f(b). */
+static bool is_linear(const Node *n)
+{
+	unsigned sums = sums_mask(n);
+	switch ((int)n->op) {
+	case OP_neg: case OP_reshape: case OP_transpose: case OP_broadcast: case OP_slice: case OP_pad: case OP_sum:
+	case OP_mean: case OP_stop_gradient:
+		return true;
+	case OP_cast:
+		return dtype_is_float(n->res[0]->type.dtype) || !dtype_is_float(n->arg[0]->type.dtype);
+	case OP_add: case OP_sub: case OP_concat:
+		return all_sums(n, 0);
+	case OP_mul: case OP_matmul:
+		return sums == 1 || sums == 2;
+	case OP_div:
+		return sums == 1;
+	case OP_select:
+		return !(sums & 1) && all_sums(n, 1);
+	default:
+		return false;
+	}
+}
+
+/* The class of a node's unmarked results, from its operands' classes. */
+static Class class_of(const Node *n)
+{
+	bool samples = false, sum = false, stat = false;
+	for (int i = 0; i < n->nargs; i++) {
+		Class c = facts(n->arg[i])->cls;
+		samples |= c == C_SAMPLES;
+		sum |= c == C_SUM;
+		stat |= c == C_STAT;
+	}
+	if (n->op == OP_batch_sum || (!samples && !sum && !stat))
+		return C_NONE;
+	if (samples)
+		return !stat && !sum && (ir_ops[n->op].flags & OPF_BATCH_LINEAR) ? C_SUM : C_STAT;
+	return !stat && is_linear(n) ? C_SUM : C_STAT;
+}
+
+static bool reads(const Node *n, Class c)
+{
+	for (int i = 0; i < n->nargs; i++)
+		if (facts(n->arg[i])->cls == c)
+			return true;
+	return false;
+}
+
+static bool depends(const Facts *f)
+{
+	return f->cls != C_NONE || f->state;
+}
+
+static bool reads_batch(const Node *n)
+{
+	for (int i = 0; i < n->nargs; i++)
+		if (depends(facts(n->arg[i])))
+			return true;
+	return false;
+}
+
+/* Classes and stages of the results of n, and what n says about splitting. */
+static void classify(Split *s, const Node *n)
+{
+	Class cls = class_of(n);
+	int stage = 0;
+	for (int i = 0; i < n->nargs; i++)
+		if (facts(n->arg[i])->stage > stage)
+			stage = facts(n->arg[i])->stage;
+	bool marked = false;
+	for (int i = 0; i < n->nres; i++) {
+		Facts *f = ARENA_NEW(s->scratch, Facts);
+		f->cls = n->res[i]->type.batch ? C_SAMPLES : cls;
+		f->stage = stage + (n->op == OP_batch_sum);
+		n->res[i]->aux = f;
+		marked |= n->res[i]->type.batch != 0;
+		if (f->stage > s->stages)
+			s->stages = f->stage;
+	}
+	bool partial = reads(n, C_SUM) || reads(n, C_STAT);
+	if (n->op == OP_batch_sum ? facts(n->arg[0])->cls != C_SUM : n->op == OP_output && reads_batch(n))
+		vec_push(s->scratch, &s->wrong, n);
+	else if (n->flags & NF_BATCH_STATS || n->op == OP_assign ? reads_batch(n)
+								  : marked ? partial : n->nres && cls == C_STAT)
+		vec_push(s->scratch, &s->stats, n);
+}
+
+/* ---- variables that a loop updates ---- */
+
+/* The value of a variable that an assign of batch-dependent values overwrites changes from trip to trip. Marking it
+ * can make further values, and so assigns, depend on the batch: repeat until nothing new is found. */
+static bool mark_state(Split *s)
+{
+	bool found = false;
+	for (const Node *n = s->body->first; n; n = n->next) {
+		if (n->op != OP_assign || !depends(facts(n->arg[1])) || facts(n->arg[0])->state)
+			continue;
+		facts(n->arg[0])->state = found = true;
+	}
+	for (const Node *n = s->body->first; found && n; n = n->next)
+		for (int i = 0; i < n->nres && n->op != OP_var && n->op != OP_batch_sum; i++)
+			facts(n->res[i])->state |= reads_batch(n) && facts(n->res[i])->cls == C_NONE;
+	return found;
+}
+
+static void analyse(Split *s)
+{
+	for (const Node *n = s->body->first; n; n = n->next)
+		classify(s, n);
+	while (mark_state(s))
+		;
+}
+
+bool accumulate_possible(const Func *f, const Node **why)
+{
+	Split s = { .body = f->body, .scratch = arena_new() };
+	analyse(&s);
+	const Node *first = s.wrong.len ? s.wrong.at[0] : s.stats.len ? s.stats.at[0] : NULL;
+	arena_free(s.scratch);
+	if (why)
+		*why = first;
+	return first == NULL;
+}
+
+/* ---- diagnostics ---- */
+
+static bool seen_before(const Nodes *nodes, size_t i)
+{
+	Span s = nodes->at[i]->span;
+	for (size_t j = 0; j < i; j++) {
+		Span t = nodes->at[j]->span;
+		if (s.source == t.source && s.begin == t.begin && s.end == t.end)
+			return true;
+	}
+	return s.source < 0 && i > 0;
+}
+
+static void note_others(Diag *d, const Nodes *nodes)
+{
+	const size_t most = 1000; /* beyond which the list helps nobody */
+	for (size_t i = 1; i < nodes->len && i < most; i++)
+		if (!seen_before(nodes, i))
+			diag_note(d, nodes->at[i]->span, "and so does this");
+}
+
+static bool check_split(const Split *s, const Func *f, PassCtx *cx, int64_t micro)
+{
+	Diag *d = cx->diag;
+	long long whole = f->batch, part = micro;
+	if (s->wrong.len) {
+		diag_error(d, s->wrong.at[0]->span, "the batch cannot be split: %s of a value that is not a sum over samples",
+			   ir_ops[s->wrong.at[0]->op].name);
+		return false;
+	}
+	if (!s->stats.len)
+		return true;
+	Span at = s->stats.at[0]->span;
+	if (cx->allow_microbatch_stats) {
+		diag_warning(d, at, "takes its statistics over micro-batches of %lld samples, not over the batch of %lld", part,
+			     whole);
+		note_others(d, &s->stats);
+		return true;
+	}
+	diag_error(d, at, "depends on statistics of the whole batch of %lld, which micro-batches of %lld would change", whole,
+		   part);
+	note_others(d, &s->stats);
+	diag_hint(d, "--allow-microbatch-stats splits the batch all the same");
+	return false;
+}
+
+/* ---- the rewrite ---- */
+
+typedef struct Rewrite {
+	const Split *s;
+	Func *f;
+	Node **node;     /* by position */
+	int32_t nodes, values;
+	int *group;      /* by position, of nodes outside the loops: the loop that they come before */
+	Value **outer;   /* by value id: what stands for a batch_sum outside its loop */
+	Node *end;       /* everything is moved or made in front of this */
+	int64_t micro;
+} Rewrite;
+
+static bool in_loop(const Node *n)
+{
+	if (n->op == OP_var || n->op == OP_batch_sum)
+		return false;
+	for (int i = 0; i < n->nres; i++)
+		if (depends(facts(n->res[i])))
+			return true;
+	return n->nres == 0 && reads_batch(n);
+}
+
+/* The loop that carries a batch_sum: the last one before its users. The sum of a loss is so taken in the loop of the
+ * backward pass, which computes the loss anyway, and not in the one that counts its targets. */
+static int loop_of_sum(const Rewrite *r, const Node *sum)
+{
+	return r->group[sum->pos] - 1;
+}
+
+/* A variable of a loop is updated once, in the last one. */
+static int loop_of_assign(const Rewrite *r)
+{
+	return r->s->stages - 1;
+}
+
+/* Everything outside, and every sum, stands as late as its users allow, so that nothing large waits through a loop
+ * for its use behind it; effects stand last. Users inside a loop may be computed from their own stage on. */
+static void place_outside(Rewrite *r)
+{
+	for (int32_t i = 0; i < r->nodes; i++)
+		r->group[i] = r->node[i]->op == OP_var ? 0 : r->s->stages;
+	for (int32_t i = r->nodes; i-- > 0;) {
+		const Node *n = r->node[i];
+		int need = r->group[i];
+		if (in_loop(n))
+			need = n->nres ? facts(n->res[0])->stage : facts(n->arg[1])->stage;
+		for (int j = 0; j < n->nargs; j++) {
+			const Node *def = n->arg[j]->def;
+			if (!in_loop(def) && need < r->group[def->pos])
+				r->group[def->pos] = need;
+		}
+	}
+}
+
+/* Nodes that loop k computes: behind the sums that it carries and the variables that it assigns. */
+static bool *needed_in(const Rewrite *r, int k)
+{
+	bool *need = ARENA_ARRAY(r->s->scratch, r->nodes, bool);
+	for (int32_t i = r->nodes; i-- > 0;) {
+		const Node *n = r->node[i];
+		bool sum = n->op == OP_batch_sum && loop_of_sum(r, n) == k;
+		if (n->op == OP_assign && in_loop(n))
+			need[i] = loop_of_assign(r) == k;
+		if (!need[i] && !sum)
+			continue;
+		for (int j = 0; j < n->nargs; j++)
+			if (in_loop(n->arg[j]->def))
+				need[n->arg[j]->def->pos] = true;
+	}
+	return need;
+}
+
+static void read_outer(const Rewrite *r, Node *n)
+{
+	for (int i = 0; i < n->nargs; i++)
+		if (n->arg[i]->id >= 0 && r->outer[n->arg[i]->id])
+			n->arg[i] = r->outer[n->arg[i]->id];
+}
+
+/* The batch_sums of loop k, in order. */
+static Nodes sums_of(const Rewrite *r, int k)
+{
+	Nodes sums = { 0 };
+	for (int32_t i = 0; i < r->nodes; i++)
+		if (r->node[i]->op == OP_batch_sum && loop_of_sum(r, r->node[i]) == k)
+			vec_push(r->s->scratch, &sums, r->node[i]);
+	return sums;
+}
+
+static Node *loop_node(Rewrite *r, const Nodes *sums)
+{
+	Arena *a = r->s->scratch;
+	Builder b = ir_builder(r->f->module, r->f->body);
+	b.before = r->end;
+	Value **init = ARENA_ARRAY(a, sums->len, Value *);
+	Type *types = ARENA_ARRAY(a, sums->len, Type);
+	for (size_t i = 0; i < sums->len; i++) {
+		b.span = sums->at[i]->span;
+		types[i] = sums->at[i]->res[0]->type;
+		init[i] = ir_const(&b, types[i], 0);
+	}
+	int32_t n = (int32_t)sums->len;
+	Node *loop = ir_region(&b, OP_loop, n, init, &(Attr){ .i = r->f->batch / r->micro }, n, types);
+	for (size_t i = 0; i < sums->len; i++)
+		ir_block_param(r->f->module, loop->body, types[i]);
+	return loop;
+}
+
+static bool make_loop(Rewrite *r, int k)
+{
+	Nodes sums = sums_of(r, k);
+	const bool *need = needed_in(r, k);
+	Node *loop = loop_node(r, &sums);
+	Builder b = ir_builder(r->f->module, loop->body);
+	Value **map = ARENA_ARRAY(r->s->scratch, r->values, Value *);
+	memcpy(map, r->outer, (size_t)r->values * sizeof *map);
+	for (int32_t i = 0; i < r->nodes; i++)
+		if (need[i] && !ir_clone_node(&b, r->node[i], map, r->f->batch, r->micro)) {
+			diag_error(r->f->module->diag, r->node[i]->span, "cannot be re-typed for a micro-batch of %lld",
+				   (long long)r->micro);
+			return false;
+		}
+	Value **next = ARENA_ARRAY(r->s->scratch, sums.len, Value *);
+	for (size_t i = 0; i < sums.len; i++) {
+		b.span = sums.at[i]->span;
+		b.flags = sums.at[i]->flags;
+		Value *part = map[sums.at[i]->arg[0]->id];
+		next[i] = ir_binary(&b, OP_add, loop->body->param[i], part);
+		r->outer[sums.at[i]->res[0]->id] = loop->res[i];
+	}
+	b.flags = 0;
+	b.span = NO_SPAN;
+	ir_region(&b, OP_yield, (int)sums.len, next, NULL, 0, NULL);
+	return true;
+}
+
+static bool rewrite(const Split *s, Func *f, int64_t micro)
+{
+	Rewrite r = { .s = s, .f = f, .micro = micro };
+	r.nodes = ir_number(f, &r.values);
+	r.node = ARENA_ARRAY(s->scratch, r.nodes, Node *);
+	r.group = ARENA_ARRAY(s->scratch, r.nodes, int);
+	r.outer = ARENA_ARRAY(s->scratch, r.values, Value *);
+	for (Node *n = f->body->first; n; n = n->next)
+		r.node[n->pos] = n;
+	Builder b = ir_builder(f->module, f->body);
+	r.end = ir_region(&b, OP_yield, 0, NULL, NULL, 0, NULL);
+	place_outside(&r);
+	bool good = true;
+	for (int g = 0; g <= s->stages && good; g++) {
+		for (int32_t i = 0; i < r.nodes; i++) {
+			Node *n = r.node[i];
+			if (in_loop(n) || n->op == OP_batch_sum || r.group[i] != g)
+				continue;
+			read_outer(&r, n);
+			ir_move_before(n, r.end);
+		}
+		good = g == s->stages || make_loop(&r, g);
+	}
+	for (int32_t i = 0; i < r.nodes; i++)
+		if (in_loop(r.node[i]) || r.node[i]->op == OP_batch_sum)
+			ir_unlink(r.node[i]);
+	ir_unlink(r.end);
+	return good;
+}
+
+/* ---- the pass ---- */
+
+/* With one micro-batch a batch_sum is its operand. */
+static void drop_sums(Func *f)
+{
+	for (Node *n = f->body->first, *next; n; n = next) {
+		next = n->next;
+		for (int i = 0; i < n->nres; i++)
+			n->res[i]->aux = NULL;
+		for (int i = 0; i < n->nargs; i++)
+			if (n->arg[i]->aux)
+				n->arg[i] = n->arg[i]->aux;
+		if (n->op != OP_batch_sum)
+			continue;
+		n->res[0]->aux = n->arg[0];
+		ir_unlink(n);
+	}
+}
+
+static bool has_loop(const Func *f)
+{
+	for (const Node *n = f->body->first; n; n = n->next)
+		if (n->op == OP_loop)
+			return true;
+	return false;
+}
+
+bool accumulate_func(Func *f, PassCtx *cx, int64_t micro)
+{
+	if (micro == 0 || micro == f->batch) {
+		drop_sums(f);
+		return true;
+	}
+	if (micro < 0 || micro > f->batch) {
+		diag_error(cx->diag, NO_SPAN, "a micro-batch of %lld is not between 1 and the batch of %lld",
+			   (long long)micro, (long long)f->batch);
+		return false;
+	}
+	if (f->batch % micro) {
+		diag_error(cx->diag, NO_SPAN, "a micro-batch of %lld does not divide the batch of %lld", (long long)micro,
+			   (long long)f->batch);
+		return false;
+	}
+	if (has_loop(f)) {
+		diag_error(cx->diag, NO_SPAN, "func %s is split already", f->name);
+		return false;
+	}
+	Split s = { .body = f->body, .scratch = arena_new() };
+	analyse(&s);
+	bool good = check_split(&s, f, cx, micro) && rewrite(&s, f, micro);
+	arena_free(s.scratch);
+	return good;
+}
+
+PassResult pass_accumulate(Module *m, PassCtx *cx)
+{
+	for (Func *f = m->funcs; f; f = f->next)
+		if (!accumulate_func(f, cx, strcmp(f->name, "step") ? 0 : cx->micro_batch))
+			return PASS_FAILED;
+	return PASS_CHANGED;
+}

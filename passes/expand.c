@@ -1,0 +1,231 @@
+/* expand: func @forward, as the front end built it, becomes the functions that a trainer runs.
+ *
+ *     forward  ─┬─> step      training: loss over the whole batch
+ *               ├─> eval      loss, weight, and for classes correct, counted;  eval1 at batch 1
+ *               └─> predict   the values that the model computes;  predict1 at batch 1
+ *     variables ──> init      assigns their initial values
+ *
+ * Each is a clone of forward whose macros are replaced by their expansions (OpInfo.expand), in training or in
+ * evaluation; what its outputs do not need is removed. eval and predict hold no number that depends on the batch, so
+ * that they can be re-typed for another one. `weight` is what a loss counts for in a mean over several batches: the
+ * number of valid targets of a cross_entropy, else of samples. */
+#include "expand.h"
+
+/* ---- macros ---- */
+
+static void map_args(Node *n)
+{
+	for (int i = 0; i < n->nargs; i++)
+		if (n->arg[i]->aux)
+			n->arg[i] = n->arg[i]->aux;
+}
+
+static void clear_aux(const Block *b)
+{
+	for (const Node *n = b->first; n; n = n->next)
+		for (int i = 0; i < n->nres; i++)
+			n->res[i]->aux = NULL;
+}
+
+/* Value.aux of a macro's result is what stands for it; users come later and are mapped when they are reached. */
+bool expand_func(Func *f, bool training)
+{
+	bool good = true;
+	clear_aux(f->body);
+	for (Node *n = f->body->first, *next; n; n = next) {
+		next = n->next;
+		map_args(n);
+		if (ir_ops[n->op].kind != K_MACRO)
+			continue;
+		Value *res[8] = { NULL };
+		Builder b = ir_builder(f->module, f->body);
+		b.before = n;
+		b.span = n->span;
+		b.flags = n->flags;
+		if (!ir_ops[n->op].expand(&b, n, training, res) || b.failed) {
+			good = false;
+			continue;
+		}
+		for (int i = 0; i < n->nres; i++)
+			n->res[i]->aux = res[i];
+		ir_unlink(n);
+	}
+	return good;
+}
+
+/* ---- what forward says ---- */
+
+static Node *find_output(const Func *f, const char *name)
+{
+	for (Node *n = f->body->first; n; n = n->next)
+		if (n->op == OP_output && !strcmp(ir_str(n, "name"), name))
+			return n;
+	return NULL;
+}
+
+static void remove_outputs(Func *f, const char *except)
+{
+	for (Node *n = f->body->first, *next; n; n = next) {
+		next = n->next;
+		if (n->op == OP_output && strcmp(ir_str(n, "name"), except))
+			ir_unlink(n);
+	}
+}
+
+/* The last loss macro that the loss is made of: through element-wise ops, so that `loss a + 0.1*b` finds b's. One
+ * backward sweep that marks what is reached in Value.aux. */
+static Node *loss_macro(Func *f, Node *loss)
+{
+	clear_aux(f->body);
+	loss->arg[0]->aux = loss;
+	for (Node *n = loss; n; n = n->prev) {
+		if (n->nres != 1 || !n->res[0]->aux)
+			continue;
+		if (n->op == OP_cross_entropy || n->op == OP_mse)
+			return n;
+		for (int i = 0; i < n->nargs && (ir_ops[n->op].kind == K_EWISE || n->op == OP_batch_mean); i++)
+			n->arg[i]->aux = loss;
+	}
+	return NULL;
+}
+
+static Func *derive(Func *forward, const char *name, int64_t batch)
+{
+	Func *f = ir_clone_func(forward->module, forward, name, batch);
+	if (!f)
+		diag_error(forward->module->diag, NO_SPAN, "func forward cannot be re-typed for batch %lld",
+			   (long long)batch);
+	return f;
+}
+
+/* ---- the functions ---- */
+
+void expand_init(Func *init, Var *v)
+{
+	Builder b = ir_builder(init->module, init->body);
+	Value *value;
+	b.span = v->span;
+	Value *var = ir_var(&b, v);
+	if (v->init == INIT_CONST) {
+		value = ir_const(&b, v->type, v->a);
+	} else {
+		Attr a[] = { { .f = v->a }, { .f = v->b }, { .i = v->stream } };
+		OpCode op = v->init == INIT_UNIFORM ? OP_random_uniform : OP_random_normal;
+		value = ir_value(&b, op, 0, NULL, a, &v->type);
+	}
+	ir_assign(&b, var, value);
+}
+
+static bool make_init(Module *m)
+{
+	Func *init = ir_func(m, "init");
+	for (Var *v = m->vars; v; v = v->next)
+		expand_init(init, v);
+	return true;
+}
+
+static bool make_step(Func *forward)
+{
+	Func *f = derive(forward, "step", forward->batch);
+	if (!f)
+		return false;
+	remove_outputs(f, "loss");
+	if (!expand_func(f, true))
+		return false;
+	ir_dce(f);
+	return true;
+}
+
+static Value *sum_f32(Builder *b, Value *cond)
+{
+	return ir_reduce_all(b, OP_sum, ir_cast(b, cond, DT_F32));
+}
+
+/* Outputs of eval beside the loss. */
+static void count_samples(Func *f, const Node *macro, Builder *b)
+{
+	if (!macro || macro->op != OP_cross_entropy) {
+		Type row = type_scalar(DT_F32);
+		row.ndim = 1;
+		row.dim[0] = f->batch;
+		row.batch = 1;
+		ir_output(b, "weight", ir_reduce_all(b, OP_sum, ir_const(b, row, 1)));
+		return;
+	}
+	Value *logits = macro->arg[0], *target = macro->arg[1];
+	IntList last = ir_list(1, &(int64_t){ logits->type.ndim - 1 });
+	if (target->type.dtype != DT_I64)
+		target = ir_cast(b, target, DT_I32); /* an unsigned target cannot be compared with a negative `ignore` */
+	Value *valid = ir_binary_c(b, OP_ne, target, (double)ir_int(macro, "ignore"));
+	Value *hit = ir_binary(b, OP_eq, ir_reduce(b, OP_argmax, logits, &last, false), target);
+	Value *count = sum_f32(b, valid);
+	ir_output(b, "weight", count);
+	ir_output(b, "correct", sum_f32(b, ir_binary(b, OP_and, hit, valid)));
+	ir_output(b, "counted", count);
+}
+
+static bool make_eval(Func *forward, const char *name, int64_t batch)
+{
+	Func *f = derive(forward, name, batch);
+	if (!f)
+		return false;
+	remove_outputs(f, "loss");
+	Node *loss = find_output(f, "loss");
+	Builder b = ir_builder(f->module, f->body);
+	b.span = loss->span;
+	count_samples(f, loss_macro(f, loss), &b);
+	if (b.failed || !expand_func(f, false))
+		return false;
+	ir_dce(f);
+	return true;
+}
+
+/* Predicts what the model says it predicts, or what its loss compares. */
+static bool make_predict(Func *forward, const char *name, int64_t batch)
+{
+	Func *f = derive(forward, name, batch);
+	if (!f)
+		return false;
+	if (!find_output(f, "predict")) {
+		const Node *macro = loss_macro(f, find_output(f, "loss"));
+		Builder b = ir_builder(f->module, f->body);
+		if (!macro) {
+			ir_remove_func(f->module, name);
+			return true;
+		}
+		b.span = macro->span;
+		ir_output(&b, "predict", macro->arg[0]);
+	}
+	remove_outputs(f, "predict");
+	if (!expand_func(f, false))
+		return false;
+	ir_dce(f);
+	return true;
+}
+
+PassResult pass_expand(Module *m, PassCtx *cx)
+{
+	Func *forward = ir_find_func(m, "forward");
+	if (!forward && ir_find_func(m, "step"))
+		return PASS_SAME;
+	if (!forward) {
+		diag_error(cx->diag, NO_SPAN, "the module has no func forward");
+		return PASS_FAILED;
+	}
+	const Node *loss = find_output(forward, "loss");
+	if (!loss) {
+		diag_error(cx->diag, NO_SPAN, "the model has no loss");
+		return PASS_FAILED;
+	}
+	const Type *t = &loss->arg[0]->type;
+	if (t->ndim || !dtype_is_float(t->dtype)) {
+		diag_error(cx->diag, loss->span, "the loss must be one floating-point number, got %s",
+			   type_text(cx->arena, t, false));
+		return PASS_FAILED;
+	}
+	bool good = make_init(m) && make_step(forward) && make_eval(forward, "eval", m->batch) &&
+		    make_eval(forward, "eval1", 1) && make_predict(forward, "predict", m->batch) &&
+		    make_predict(forward, "predict1", 1);
+	ir_remove_func(m, "forward");
+	return good ? PASS_CHANGED : PASS_FAILED;
+}

@@ -1,0 +1,22 @@
+/* The precision of a run, as the passes that depend on it read it. */
+#ifndef DLC_PASSES_PRECISION_H
+#define DLC_PASSES_PRECISION_H
+
+#include "pass.h"
+
+/* The command line's precision, else the setting train.precision, else "fp32"; *span is the setting's. */
+static inline const char *precision_of(const Module *m, const PassCtx *cx, Span *span)
+{
+	const Section *train = ir_find_section(m, "train", "");
+	const Setting *s = ir_setting(train, "precision");
+	*span = s && !cx->precision ? s->span : NO_SPAN;
+	return cx->precision ? cx->precision : ir_setting_str(train, "precision", "fp32");
+}
+
+/* True where every op computes in the type it was written in. */
+static inline bool precision_is_full(const char *p)
+{
+	return !strcmp(p, "fp32") || !strcmp(p, "f32") || !strcmp(p, "fp64") || !strcmp(p, "f64");
+}
+
+#endif
