@@ -46,11 +46,12 @@ TEST_BIN  := $(TEST_SRC:%.c=$(B)/%)
 # The plan checker links with ir/ alone: it shares nothing with the planner.
 CHECK_LIB := $(filter $(B)/ir/%,$(DLC_OBJ)) $(patsubst %.c,$(B)/%.o,$(wildcard passes/check_*.c))
 
-$(B)/tests/check_plan_test: $(B)/tests/check_plan_test.o $(CHECK_LIB)
+CHECK_BIN := $(B)/tests/check_plan_test $(B)/tests/check_plan_random
+$(CHECK_BIN): $(B)/%: $(B)/%.o $(CHECK_LIB)
 	$(CC) $(CFLAGS) -o $@ $^ -lm $(LDEXTRA)
 $(B)/tests/tensors: $(B)/tests/tensors.o
 	$(CC) $(CFLAGS) -o $@ $^ -ljansson -lm $(LDEXTRA)
-$(filter-out $(B)/tests/check_plan_test $(B)/tests/tensors,$(TEST_BIN)): $(B)/%: $(B)/%.o $(DLC_LIB)
+$(filter-out $(CHECK_BIN) $(B)/tests/tensors,$(TEST_BIN)): $(B)/%: $(B)/%.o $(DLC_LIB)
 	$(CC) $(CFLAGS) -o $@ $^ -ldnnl -lz -ljansson -lm $(LDEXTRA)
 
 deps:

@@ -12,6 +12,7 @@ typedef enum Spoil {
 	SPOIL_ORDER, /* node `at` of @step (from 0) moves to the end */
 	SPOIL_BODY,  /* the last but one node of the last kernel's body moves to the front */
 	SPOIL_PLACE, /* result 0 of node `at` moves by 16 bytes */
+	SPOIL_READ,  /* node `at` of @step is cloned to the end */
 	SPOIL_TWICE  /* the variable of the last node, an assign, becomes that of node `at` */
 } Spoil;
 
@@ -211,6 +212,21 @@ static const Case cases[] = {
 	       RELU("%b1", "%b0", "0x80") OUT("%b1") "      yield %b0\n")),
 	CASE("a body value kept from another trip", NULL,
 	  LOOP("0x100", RELU("%b0", "%2", "0xc0") ADD("%b1", "%a0", "%b0", "0x100") "      yield %b1\n")),
+	CASE("a statistic that each trip updates", NULL,
+	  LOOP("0x100", "      fused %1 {\n"
+	       "        (%c0 : f32[4])\n"
+	       "        %d0 = neg %c0 : f32[4]\n"
+	       "        assign %c0, %d0\n"
+	       "        yield\n"
+	       "      }\n" ADD("%b0", "%a0", "%2", "0x100") "      yield %b0\n")),
+	SPOILED("a statistic that is read after its update in the same trip", "reads variable 's' after its assign",
+	  "    %3 = fused %1 : f32[4] @ 0xc0 {\n"
+	  "      (%a0 : f32[4])\n"
+	  "      %b0 = relu %a0 : f32[4]\n"
+	  "      yield %b0\n"
+	  "    }\n"
+	  "    assign %1, %3\n"
+	  "    %4 = const {value = 1} : f32[4] @ 0x100\n", SPOIL_READ, 3),
 
 	/* replays */
 	CASE("a replay", NULL,
@@ -288,6 +304,13 @@ static void spoil(Module *m, Spoil how, int at)
 		ir_move_before(b->last->body->last->prev, b->last->body->first);
 	if (how == SPOIL_PLACE)
 		n->res[0]->offset += 16;
+	if (how == SPOIL_READ) {
+		Value *map[64] = { 0 };
+		Builder end = ir_builder(m, b);
+
+		ir_number(m->funcs, NULL);
+		ir_clone_node(&end, n, map, 1, 1)->res[0]->offset = 0x140;
+	}
 	if (how == SPOIL_TWICE)
 		b->last->arg[0] = n->res[0];
 }
