@@ -41,6 +41,7 @@ typedef struct Maker {
 	Type domain;
 	bool reduced[IR_MAX_DIMS]; /* of the domain's axes */
 	bool any_reduction;
+	Tag *tag;                  /* by place in the body */
 	VEC(LoopInstr) instr;
 	VEC(LoopStore) store;
 	VEC(Known) known;
@@ -114,19 +115,31 @@ static bool find_domain(Maker *m)
 /* Whether a value lies along the domain or is squeezed; NONE: either way, its users say. */
 static Tag value_tag(const Maker *m, const Value *v)
 {
-	const Node *n = v->def;
-	if (!n || v->type.ndim == 0)
+	if (!v->def || v->type.ndim == 0)
 		return TAG_NONE;
-	if (ir_ops[n->op].kind == K_REDUCE)
-		return ir_int(n, "keep") ? TAG_FULL : TAG_SQUEEZED;
-	Tag t = TAG_NONE;
-	for (int i = 0; i < n->nargs; i++) {
-		Tag u = value_tag(m, n->arg[i]);
-		if (n->op == OP_reshape && u == TAG_SQUEEZED)
-			u = TAG_FULL;
-		t = t == TAG_NONE ? u : t;
+	int i = 0;
+	for (const Node *n = m->fused->body->first; n != v->def; n = n->next)
+		i++;
+	return m->tag[i];
+}
+
+/* In order of the body, so that arguments have theirs. */
+static void find_tags(Maker *m)
+{
+	int count = 0, at = 0;
+	for (const Node *n = m->fused->body->first; n; n = n->next)
+		count++;
+	m->tag = ARENA_ARRAY(m->a, count, Tag);
+	for (const Node *n = m->fused->body->first; n; n = n->next, at++) {
+		Tag t = TAG_NONE;
+		for (int i = 0; i < n->nargs && t == TAG_NONE; i++)
+			t = value_tag(m, n->arg[i]);
+		if (n->op == OP_reshape && t == TAG_SQUEEZED)
+			t = TAG_FULL;
+		if (ir_ops[n->op].kind == K_REDUCE)
+			t = ir_int(n, "keep") ? TAG_FULL : TAG_SQUEEZED;
+		m->tag[at] = t;
 	}
-	return t;
 }
 
 /* The place of a whole value in the domain. */
@@ -615,11 +628,25 @@ static void set_levels(Loop *l)
 		int last = phase + (x->op == LI_REDUCE);
 		l->phases = last + 1 > l->phases ? last + 1 : l->phases;
 	}
-	for (int i = 0; i < l->nstores; i++) {
-		const LoopInstr *x = &l->instr[l->store[i].instr];
-		l->store[i].phase = x->phase + (x->op == LI_REDUCE);
-	}
 	l->phases = l->phases ? l->phases : 1;
+}
+
+/* A value is stored in the last phase that evaluates anything from it, so that it may take the place of an operand
+ * that those phases read (fuse_may_alias relies on this rule). */
+static void set_store_phases(Arena *a, Loop *l)
+{
+	int *last = ARENA_ARRAY(a, l->ninstrs, int);
+	for (int i = l->ninstrs - 1; i >= 0; i--) {
+		const LoopInstr *x = &l->instr[i];
+		int own = x->phase + (x->op == LI_REDUCE);
+		last[i] = last[i] > own ? last[i] : own;
+		int seen = x->op == LI_REDUCE ? x->phase : last[i];
+		for (int k = 0; k < x->narg; k++)
+			if (x->arg[k] >= 0 && last[x->arg[k]] < seen)
+				last[x->arg[k]] = seen;
+	}
+	for (int i = 0; i < l->nstores; i++)
+		l->store[i].phase = last[l->store[i].instr];
 }
 
 /* Rough operations of an expression: a call of a transcendental function counts ten, a division four. */
@@ -724,6 +751,7 @@ Loop *loop_build(Arena *a, const Node *fused, int64_t micro)
 	Maker m = { .a = a, .fused = fused, .micro = micro };
 	if (!find_domain(&m))
 		return NULL;
+	find_tags(&m);
 	const Node *y = yield_of(fused);
 	for (int i = 0; i < y->nargs; i++)
 		pull_store(&m, y->arg[i], i, NULL);
@@ -742,6 +770,7 @@ Loop *loop_build(Arena *a, const Node *fused, int64_t micro)
 	l->nstores = (int)m.store.len;
 	set_dims(&m, l);
 	set_levels(l);
+	set_store_phases(a, l);
 	if (l->phases > 30)
 		return NULL;
 	for (int i = 0; i < l->ninstrs; i++)
