@@ -8,7 +8,7 @@
 #include "checkpoint.h"
 
 #include "checkpoint_format.h"
-#include "data_format.h"
+#include "file.h"
 
 #include <errno.h>
 #include <fcntl.h>

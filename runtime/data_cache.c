@@ -5,6 +5,8 @@
  * path, size and time of change: an altered original gets another cache file. */
 #include "data_format.h"
 
+#include "file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -51,24 +53,6 @@ static bool cache_directory(char *out, size_t size)
 	}
 	snprintf(out, size, "/tmp/dlc-%u", (unsigned)geteuid());
 	return usable_directory(out);
-}
-
-bool write_all(int fd, const void *p, size_t n)
-{
-	const char *at = p;
-	while (n > 0) {
-		ssize_t w = write(fd, at, n);
-		if (w < 0 && errno == EINTR)
-			continue;
-		if (w <= 0) {
-			if (w == 0)
-				errno = ENOSPC;
-			return false;
-		}
-		at += w;
-		n -= (size_t)w;
-	}
-	return true;
 }
 
 bool cache_gunzip(const char *path, int fd, Fail *f)

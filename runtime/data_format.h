@@ -60,7 +60,5 @@ typedef bool (*CacheMake)(const char *path, int fd, Fail *f);
 bool cache_file(const char *path, const char *kind, CacheMake make, char *out, size_t out_size, Fail *f);
 /* A CacheMake that unpacks gzip. */
 bool cache_gunzip(const char *path, int fd, Fail *f);
-/* Writes all of it; false with errno set. */
-bool write_all(int fd, const void *p, size_t n);
 
 #endif

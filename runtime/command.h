@@ -1,0 +1,35 @@
+/* The commands of a trainer: ./model train | eval | predict | info | bench. */
+#ifndef DLC_RUNTIME_COMMAND_H
+#define DLC_RUNTIME_COMMAND_H
+
+#include "train.h"
+
+enum { MAX_DATA_OPTIONS = 32 };
+
+/* -1 and NULL: not given. */
+typedef struct Options {
+	int64_t steps, eval_every, save_every, threads;
+	bool has_seed, check_memory, check_nan, no_shuffle, quiet, json;
+	uint64_t seed;
+	const char *init, *out, *resume, *metrics, *output, *split;
+	DataOverride data[MAX_DATA_OPTIONS];
+	int ndata;
+} Options;
+
+/* Each gives an exit code (fail.h); messages are out. */
+int command_train(const Plan *plan, const Options *o);
+int command_eval(const Plan *plan, const Options *o);
+int command_predict(const Plan *plan, const Options *o);
+int command_info(const Plan *plan, const Options *o);
+int command_bench(const Plan *plan, const Options *o);
+
+/* Prints a failure ("error: ...") and gives its exit code. */
+int report(const Fail *f);
+/* The part of the options that trainer_open reads. */
+TrainerOptions trainer_options(const Options *o);
+/* Loads what --init or --resume names into an open trainer. */
+bool load_weights(Trainer *t, const Options *o, Fail *f);
+/* Where checkpoints of this model go without --out: MODEL.run. */
+void default_folder(const Plan *plan, char out[256]);
+
+#endif

@@ -1,0 +1,377 @@
+/* The command `train`: the loop around trainer_step, with evaluation, saving, metrics, progress and the ways to stop.
+ *
+ * A state is saved only after every variable in it was found finite, so a run that went wrong never replaces a good
+ * checkpoint. When a loss is not finite, the run goes back to the last state it knows (saved, resumed or initial) and replays,
+ * which gives the same numbers, with each result checked: so it can name the step and the op where it began. */
+#include "command.h"
+
+#include "file.h"
+#include "metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { REPLAY_MAX = 2000, SKIPS_MAX = 10 };
+
+/* The one thing a signal handler can reach. */
+static volatile sig_atomic_t stop_requested;
+
+static void on_signal(int number)
+{
+	stop_requested = number;
+}
+
+/* The first Ctrl-C ends after the step and a save; the second ends at once. */
+static void catch_signals(void)
+{
+	struct sigaction a = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
+	sigemptyset(&a.sa_mask);
+	sigaction(SIGINT, &a, NULL);
+	sigaction(SIGTERM, &a, NULL);
+}
+
+typedef struct Session {
+	const Plan *plan;
+	const Options *o;
+	Trainer t;
+	Progress progress;
+	char out[4096];
+	int metrics;             /* file descriptor, or -1 */
+	int64_t total, eval_every, save_every;
+	int64_t saved;           /* step of the last save by this run; -1 */
+	int64_t evaluated;       /* step of the last evaluation; -1 */
+	EvalResult eval;
+	double last_loss, outside_checked;
+	int skips;               /* in a row */
+	double start;
+} Session;
+
+/* ---- starting --------------------------------------------------------------------------------------- */
+
+static int64_t choose(int64_t given, const Plan *plan, const char *key, double dflt)
+{
+	return given >= 0 ? given : (int64_t)trainer_setting(plan, key, dflt);
+}
+
+/* --out, else the folder of the resumed checkpoint, else MODEL.run. */
+static bool choose_folder(Session *s, Fail *f)
+{
+	const char *given = s->o->out ? s->o->out : s->o->resume;
+	char name[256];
+	default_folder(s->plan, name);
+	if (snprintf(s->out, sizeof s->out, "%s", given ? given : name) > 3800)
+		return fail(f, EXIT_FILES, "the output folder's path is too long");
+	size_t n = strlen(s->out);
+	if (!s->o->out && n > 12 && !strcmp(s->out + n - 12, ".safetensors")) {
+		char *slash = strrchr(s->out, '/');
+		if (slash && slash != s->out)
+			*slash = 0;
+		else
+			snprintf(s->out, sizeof s->out, "%s", slash ? "/" : ".");
+	}
+	return checkpoint_folder(s->out, f);
+}
+
+static bool open_metrics(Session *s, Fail *f)
+{
+	s->metrics = -1;
+	if (!s->o->metrics)
+		return true;
+	s->metrics = open(s->o->metrics, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	return s->metrics >= 0 || fail(f, EXIT_FILES, "cannot write the metrics file %s: %s", s->o->metrics, strerror(errno));
+}
+
+static void note_replaced(const Session *s)
+{
+	char last[4200];
+	snprintf(last, sizeof last, "%s/last.safetensors", s->out);
+	if (!s->o->resume && !s->o->quiet && access(last, F_OK) == 0)
+		fprintf(stderr, "note: %s will be replaced (--resume %s continues it)\n", last, s->out);
+}
+
+static bool start(Session *s, Fail *f)
+{
+	TrainerOptions to = trainer_options(s->o);
+	s->total = choose(s->o->steps, s->plan, "steps", 1000);
+	s->eval_every = choose(s->o->eval_every, s->plan, "eval_every", 0);
+	s->save_every = choose(s->o->save_every, s->plan, "save_every", 0);
+	s->saved = s->evaluated = -1;
+	s->last_loss = NAN;
+	if (!trainer_open(&s->t, s->plan, &to, "step eval eval1", f))
+		return false;
+	if (!load_weights(&s->t, s->o, f) || !choose_folder(s, f) || !open_metrics(s, f)) {
+		trainer_close(&s->t);
+		return false;
+	}
+	note_replaced(s);
+	if (s->o->resume && !s->o->quiet)
+		printf("resumed at step %" PRId64 "\n", s->t.state.step);
+	return true;
+}
+
+/* ---- saying ----------------------------------------------------------------------------------------- */
+
+static void write_metrics(Session *s, const JsonLine *j)
+{
+	if (s->metrics < 0 || write_all(s->metrics, j->text, j->n))
+		return;
+	fprintf(stderr, "note: the metrics file cannot be written any more: %s\n", strerror(errno));
+	close(s->metrics);
+	s->metrics = -1;
+}
+
+static void json_eval(const Session *s, JsonLine *j, int64_t step)
+{
+	if (s->evaluated != step)
+		return;
+	json_num(j, "val_loss", s->eval.loss);
+	if (s->eval.has_accuracy)
+		json_num(j, "val_accuracy", s->eval.accuracy);
+}
+
+static void metrics_step(Session *s, const StepResult *r)
+{
+	if (s->metrics < 0)
+		return;
+	JsonLine j;
+	json_begin(&j);
+	json_int(&j, "step", s->t.state.step);
+	json_num(&j, "loss", r->loss);
+	if (r->has_grad_norm)
+		json_num(&j, "grad_norm", r->grad_norm);
+	if (r->has_lr)
+		json_num(&j, "lr", r->lr);
+	json_num(&j, "seconds", r->seconds);
+	if (r->has_scale) {
+		json_num(&j, "scale", r->scale);
+		json_bool(&j, "skipped", r->skipped);
+	}
+	json_eval(s, &j, s->t.state.step);
+	json_end(&j);
+	write_metrics(s, &j);
+}
+
+static void finish_lines(Session *s, bool interrupted)
+{
+	Trainer *t = &s->t;
+	int64_t high = t->run.check_memory ? arena_high_water(&t->run.arena) : t->plan->arena_bytes;
+	high = (high + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+	int64_t outside = trainer_outside_bytes(t);
+	char planned[32], measured[32], rest[32], spent[32];
+	JsonLine j;
+	json_begin(&j);
+	json_bool(&j, "final", true);
+	json_int(&j, "steps", t->state.step);
+	json_num(&j, "loss", s->last_loss);
+	json_eval(s, &j, t->state.step);
+	json_int(&j, "arena_bytes", t->plan->arena_bytes);
+	json_int(&j, "arena_high_water_bytes", high);
+	json_bool(&j, "high_water_scanned", t->run.check_memory);
+	json_int(&j, "peak_rss_bytes", memory_peak_rss_bytes());
+	json_int(&j, "outside_arena_bytes", outside);
+	json_num(&j, "seconds", seconds_now() - s->start);
+	json_int(&j, "threads", t->run.threads);
+	if (interrupted)
+		json_bool(&j, "interrupted", true);
+	json_end(&j);
+	write_metrics(s, &j);
+	if (s->o->quiet)
+		return;
+	printf("%s at step %" PRId64 " after %s", interrupted ? "stopped" : "done", t->state.step,
+	       duration_text(seconds_now() - s->start, spent));
+	if (s->evaluated == t->state.step) {
+		printf(": test loss %.4f", s->eval.loss);
+		if (s->eval.has_accuracy)
+			printf(", accuracy %.2f %%", 100 * s->eval.accuracy);
+	}
+	printf("\nsaved %s/last.safetensors\n", s->out);
+	printf("memory: planned %s, measured %s%s, outside the arena %s\n", memory_text(t->plan->arena_bytes, planned),
+	       memory_text(high, measured), t->run.check_memory ? " (scanned)" : "", memory_text(outside, rest));
+}
+
+/* ---- not finite ------------------------------------------------------------------------------------- */
+
+/* Back to the last state this run knows of; false where it cannot be had again. */
+static bool go_back(Session *s, char from[4300], Fail *f)
+{
+	if (!trainer_init(&s->t, f))
+		return false;
+	if (s->saved >= 0) {
+		snprintf(from, 4300, "%s/last.safetensors", s->out);
+		return trainer_resume(&s->t, from, false, 0, f);
+	}
+	snprintf(from, 4300, "%s", s->o->resume ? s->o->resume : s->o->init ? s->o->init : "the initial values");
+	return load_weights(&s->t, s->o, f);
+}
+
+static void say_bad(const RunBad *bad, int64_t step)
+{
+	fprintf(stderr, "note: the first result that is not finite: %s%s%s%s in step %" PRId64 ", micro-batch %" PRId64 ", element %" PRId64 " is %g\n",
+		bad->step->name, bad->step->source[0] ? " (" : "", bad->step->source, bad->step->source[0] ? ")" : "", step, bad->micro,
+		bad->element, bad->value);
+}
+
+/* Replays up to and including step `last` (counted from 1) with every result checked. */
+static void find_first_bad(Session *s, int64_t last)
+{
+	Fail f = { 0 };
+	char from[4300];
+	StepResult r;
+	RunBad bad = { 0 };
+	if (!go_back(s, from, &f)) {
+		fprintf(stderr, "note: the op is unknown, as the last state cannot be had again: %s\n", f.text);
+		return;
+	}
+	int64_t n = last - s->t.state.step;
+	if (n > REPLAY_MAX) {
+		fprintf(stderr, "note: --check-nan names the first op whose result is not finite (the last saved state is %" PRId64 " steps back)\n", n);
+		return;
+	}
+	fprintf(stderr, "note: replaying %" PRId64 " steps from %s to find the op\n", n, from);
+	s->t.run.check_nan = true;
+	while (s->t.state.step < last && !stop_requested) {
+		if (!trainer_step(&s->t, &r, &bad, &f)) {
+			fprintf(stderr, "note: the replay failed: %s\n", f.text);
+			return;
+		}
+		if (bad.step) {
+			say_bad(&bad, s->t.state.step + 1);
+			return;
+		}
+	}
+	if (!stop_requested)
+		fprintf(stderr, "note: the replay found no result that is not finite\n");
+}
+
+static bool not_finite(Session *s, Fail *f, const char *what, double value)
+{
+	int64_t step = s->t.state.step;
+	fail(f, EXIT_INPUT, "%s is %s at step %" PRId64 ": training stops", what, isnan(value) ? "nan" : value < 0 ? "-inf" : "inf", step);
+	if (s->saved >= 0)
+		fail_add(f, "; %s/last.safetensors holds step %" PRId64, s->out, s->saved);
+	report(f);
+	find_first_bad(s, step);
+	f->text[0] = 0; /* said */
+	return false;
+}
+
+/* ---- the loop --------------------------------------------------------------------------------------- */
+
+static bool evaluate(Session *s, Fail *f)
+{
+	if (!run_find(s->plan, "eval") || data_samples(s->t.data, SPLIT_TEST) == 0)
+		return true;
+	if (!trainer_eval(&s->t, SPLIT_TEST, &s->eval, f))
+		return false;
+	s->evaluated = s->t.state.step;
+	return true;
+}
+
+static void say_eval(Session *s)
+{
+	if (s->evaluated != s->t.state.step || s->o->quiet)
+		return;
+	progress_clear(&s->progress);
+	printf("step %" PRId64 ": test loss %.4f", s->evaluated, s->eval.loss);
+	if (s->eval.has_accuracy)
+		printf(", accuracy %.2f %%", 100 * s->eval.accuracy);
+	printf("\n");
+	fflush(stdout);
+}
+
+static bool save(Session *s, bool numbered, Fail *f)
+{
+	const PlanVar *bad = trainer_bad_variable(&s->t);
+	if (bad) {
+		char what[300];
+		snprintf(what, sizeof what, "'%.200s'", bad->name);
+		return not_finite(s, f, what, NAN);
+	}
+	if (!trainer_save(&s->t, s->out, numbered, f))
+		return false;
+	s->saved = s->t.state.step;
+	return true;
+}
+
+static bool check_step(Session *s, const StepResult *r, const RunBad *bad, Fail *f)
+{
+	if (bad->step) {
+		fail(f, EXIT_INPUT, "%s (%s) is %g at step %" PRId64 ": training stops", bad->step->name, bad->step->source, bad->value,
+		     s->t.state.step + 1);
+		report(f);
+		say_bad(bad, s->t.state.step + 1);
+		f->text[0] = 0;
+		return false;
+	}
+	s->skips = r->skipped ? s->skips + 1 : 0;
+	if (s->skips >= SKIPS_MAX)
+		return not_finite(s, f, "the gradient, for ten steps in a row,", NAN);
+	bool may_skip = r->skipped && r->scale > 1;
+	if (!isfinite(r->loss) && !may_skip)
+		return not_finite(s, f, "the loss", r->loss);
+	return true;
+}
+
+static bool one_step(Session *s, Fail *f)
+{
+	StepResult r;
+	RunBad bad = { 0 };
+	if (!trainer_step(&s->t, &r, &bad, f) || !check_step(s, &r, &bad, f))
+		return false;
+	int64_t step = s->t.state.step;
+	s->last_loss = r.loss;
+	bool last = step == s->total;
+	if (((s->eval_every > 0 && step % s->eval_every == 0) || last) && !evaluate(s, f))
+		return false;
+	metrics_step(s, &r);
+	progress_step(&s->progress, step, &r);
+	if (!last)
+		say_eval(s);
+	double now = seconds_now();
+	if (now - s->outside_checked > 0.05) {
+		trainer_outside_bytes(&s->t);
+		s->outside_checked = now;
+	}
+	return !(s->save_every > 0 && step % s->save_every == 0) || save(s, true, f);
+}
+
+static bool train(Session *s, Fail *f)
+{
+	progress_begin(&s->progress, &s->t, s->total, s->o->quiet);
+	s->start = seconds_now();
+	while (s->t.state.step < s->total && !stop_requested)
+		if (!one_step(s, f)) {
+			progress_clear(&s->progress);
+			return false;
+		}
+	progress_clear(&s->progress);
+	if (s->saved != s->t.state.step && !save(s, false, f))
+		return false;
+	if (s->evaluated != s->t.state.step && !stop_requested && !evaluate(s, f))
+		return false;
+	finish_lines(s, stop_requested != 0);
+	return true;
+}
+
+int command_train(const Plan *plan, const Options *o)
+{
+	Fail f = { 0 };
+	Session s = { .plan = plan, .o = o };
+	if (!start(&s, &f))
+		return report(&f);
+	catch_signals();
+	bool ok = train(&s, &f);
+	if (!ok && f.text[0])
+		report(&f);
+	if (s.metrics >= 0)
+		close(s.metrics);
+	trainer_close(&s.t);
+	return !ok ? f.code : stop_requested ? EXIT_INTERRUPTED : EXIT_DONE;
+}

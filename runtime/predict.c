@@ -1,0 +1,106 @@
+/* Predictions as a .npy file.
+ *
+ * The output file is mapped, and each call's result is copied from the arena to its rows, so that predictions of any size need no
+ * memory of their own. The file is made under a temporary name, with its blocks reserved, and renamed when it is whole. */
+#include "train.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { NPY_HEADER = 256 };
+
+static const char *npy_descr(PlanDType t)
+{
+	static const char *const descr[] = { [PD_BOOL] = "|b1", [PD_U8] = "|u1",  [PD_U16] = "<u2",  [PD_I32] = "<i4", [PD_I64] = "<i8",
+					     [PD_F16] = "<f2",  [PD_BF16] = "<u2", [PD_F32] = "<f4", [PD_F64] = "<f8" };
+	return descr[t];
+}
+
+/* Version 1.0; the header is padded to a fixed length, a multiple of 64. */
+static void npy_header(char out[NPY_HEADER], const PlanOutput *o, int64_t rows)
+{
+	memset(out, ' ', NPY_HEADER);
+	memcpy(out, "\x93NUMPY\x01\x00", 8);
+	out[8] = (char)(unsigned char)(NPY_HEADER - 10);
+	out[9] = 0;
+	char text[NPY_HEADER];
+	size_t n = (size_t)snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (%" PRId64 ",", npy_descr(o->dtype),
+				    rows);
+	for (int i = 1; i < o->ndim; i++)
+		n += (size_t)snprintf(text + n, sizeof text - n, "%s%" PRId64, i > 1 ? ", " : " ", o->dim[i]);
+	n += (size_t)snprintf(text + n, sizeof text - n, "), }");
+	memcpy(out + 10, text, n);
+	out[NPY_HEADER - 1] = '\n';
+}
+
+typedef struct Target {
+	const PlanFunc *full, *tail;
+	int64_t samples, sample_bytes;
+	unsigned char *rows;
+} Target;
+
+static bool predict_all(Trainer *t, const Target *to, DataSplit split, Fail *f)
+{
+	int64_t at = 0;
+	while (at < to->samples) {
+		const PlanFunc *func = at + to->full->batch <= to->samples ? to->full : to->tail;
+		DataCursor cursor = data_at_sample(t->data, split, at);
+		RunCall call = { .seed = t->state.seed, .step = t->state.step, .source = { data_read, &cursor },
+				 .large = to->rows + at * to->sample_bytes };
+		if (!run_call(&t->run, func, &call, f))
+			return false;
+		if (call.bad.step)
+			return fail(f, EXIT_INPUT, "prediction: %s (%s) is not finite at sample %" PRId64 " or after", call.bad.step->name,
+				    call.bad.step->source, at);
+		at += func->batch;
+	}
+	return true;
+}
+
+static bool write_predictions(Trainer *t, Target *to, const PlanOutput *o, DataSplit split, int fd, const char *path, Fail *f)
+{
+	int64_t size = NPY_HEADER + to->samples * to->sample_bytes;
+	int e = posix_fallocate(fd, 0, size);
+	if (e)
+		return fail(f, EXIT_FILES, "%s: cannot reserve %" PRId64 " bytes: %s", path, size, strerror(e));
+	unsigned char *p = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return fail(f, EXIT_FILES, "%s: cannot map the file: %s", path, strerror(errno));
+	npy_header((char *)p, o, to->samples * (o->dim[0] / to->full->batch));
+	to->rows = p + NPY_HEADER;
+	bool ok = predict_all(t, to, split, f);
+	munmap(p, (size_t)size);
+	return ok;
+}
+
+bool trainer_predict(Trainer *t, DataSplit split, const char *path, int64_t *samples, Fail *f)
+{
+	Target to = { .full = run_find(t->plan, "predict"), .tail = run_find(t->plan, "predict1") };
+	const PlanOutput *o = to.full ? run_large_output(to.full) : NULL;
+	if (!o)
+		return fail(f, EXIT_FILES, "this model has no 'predict' output");
+	to.samples = data_samples(t->data, split);
+	if (to.samples == 0)
+		return fail(f, EXIT_FILES, "the data have no %s split", split == SPLIT_TEST ? "test" : "training");
+	if (!to.tail)
+		to.samples -= to.samples % to.full->batch;
+	to.sample_bytes = plan_output_bytes(o) / to.full->batch;
+	char temp[4096];
+	snprintf(temp, sizeof temp, "%s.tmp", path);
+	int fd = open(temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return fail(f, EXIT_FILES, "%s: %s", path, strerror(errno));
+	bool ok = write_predictions(t, &to, o, split, fd, path, f);
+	close(fd);
+	if (ok && rename(temp, path))
+		ok = fail(f, EXIT_FILES, "%s: %s", path, strerror(errno));
+	if (!ok)
+		unlink(temp);
+	*samples = to.samples;
+	return ok;
+}

@@ -1,0 +1,239 @@
+/* The trainer's operations; see train.h. What each is made of is one call of the interpreter (run.h) or of the checkpoint
+ * reader and writer; this file adds the position in the data and the totals. */
+#include "train.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+double seconds_now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double trainer_setting(const Plan *plan, const char *key, double dflt)
+{
+	const PlanSetting *s = plan_setting(plan->train, plan->ntrain, key);
+	return s && s->kind == 'i' ? (double)s->i : s && s->kind == 'f' ? s->f : dflt;
+}
+
+int64_t trainer_outside_bytes(Trainer *t)
+{
+	int64_t n = memory_anonymous_bytes() - t->run.arena.mapped;
+	if (n > t->outside_bytes)
+		t->outside_bytes = n;
+	return t->outside_bytes;
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------- */
+
+/* Asked for explicitly, too many threads are an error (run_open's); the environment's wish is cut to what was planned. */
+static int choose_threads(const Plan *plan, int asked)
+{
+	if (asked > 0)
+		return asked;
+	int n = getenv("OMP_NUM_THREADS") ? omp_get_max_threads() : omp_get_num_procs();
+	return n < plan->threads ? n : plan->threads;
+}
+
+static bool prepare_funcs(Trainer *t, const char *funcs, Fail *f)
+{
+	char names[128];
+	char *save = NULL;
+	snprintf(names, sizeof names, "%s", funcs);
+	for (char *name = strtok_r(names, " ", &save); name; name = strtok_r(NULL, " ", &save)) {
+		const PlanFunc *func = run_find(t->plan, name);
+		if (func && !run_prepare(&t->run, func, f))
+			return false;
+	}
+	return true;
+}
+
+static bool open_data(Trainer *t, const TrainerOptions *o, Fail *f)
+{
+	if (o->no_data)
+		return true;
+	t->data = data_open(t->plan, o->data, o->ndata, f);
+	if (!t->data && o->zeros_without_data && f->code == EXIT_FILES && o->ndata == 0) {
+		*f = (Fail){ 0 };
+		t->data = data_zeros(t->plan, f);
+		t->synthetic = true;
+	}
+	return t->data != NULL;
+}
+
+bool trainer_open(Trainer *t, const Plan *plan, const TrainerOptions *o, const char *funcs, Fail *f)
+{
+	*t = (Trainer){ .plan = plan, .state = { .seed = o->has_seed ? o->seed : plan->seed, .shuffle = !o->no_shuffle } };
+	bool ok = open_data(t, o, f) && run_open(&t->run, plan, choose_threads(plan, o->threads), o->check_memory, f);
+	if (ok) {
+		t->run.check_nan = o->check_nan;
+		t->checkpoint = checkpoint_open(plan, f);
+		ok = t->checkpoint && prepare_funcs(t, "init", f) && prepare_funcs(t, funcs, f) && trainer_init(t, f);
+	}
+	if (!ok)
+		trainer_close(t);
+	else
+		trainer_outside_bytes(t);
+	return ok;
+}
+
+void trainer_close(Trainer *t)
+{
+	checkpoint_close(t->checkpoint);
+	if (t->run.plan)
+		run_close(&t->run);
+	data_close(t->data);
+	*t = (Trainer){ 0 };
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------ */
+
+static RunCall call_of(const Trainer *t, DataCursor *cursor)
+{
+	return (RunCall){ .seed = t->state.seed, .step = t->state.step, .source = { data_read, cursor } };
+}
+
+bool trainer_init(Trainer *t, Fail *f)
+{
+	const PlanFunc *init = run_find(t->plan, "init");
+	RunCall call = { .seed = t->state.seed };
+	bool check = t->run.check_nan;
+	t->state.step = 0;
+	t->run.check_nan = false;
+	bool ok = !init || run_call(&t->run, init, &call, f);
+	t->run.check_nan = check;
+	return ok;
+}
+
+bool trainer_step(Trainer *t, StepResult *r, RunBad *bad, Fail *f)
+{
+	const PlanFunc *step = run_find(t->plan, "step");
+	if (!step)
+		return fail(f, EXIT_BUG, "the plan has no function 'step'");
+	DataOrder order = { .seed = t->state.seed, .shuffle = t->state.shuffle };
+	DataCursor cursor = data_at_step(t->data, order, t->state.step);
+	RunCall call = call_of(t, &cursor);
+	double start = seconds_now(), skipped = 0;
+	*r = (StepResult){ .loss = NAN };
+	if (!run_call(&t->run, step, &call, f))
+		return false;
+	if (bad)
+		*bad = call.bad;
+	if (call.bad.step)
+		return true;
+	run_output(&t->run, step, "loss", &r->loss);
+	r->has_grad_norm = run_output(&t->run, step, "grad_norm", &r->grad_norm);
+	r->has_lr = run_output(&t->run, step, "lr", &r->lr);
+	r->has_scale = run_output(&t->run, step, "scale", &r->scale);
+	r->skipped = run_output(&t->run, step, "skipped", &skipped) && skipped != 0;
+	r->seconds = seconds_now() - start;
+	t->state.step++;
+	return true;
+}
+
+/* ---- evaluation ------------------------------------------------------------------------------------- */
+
+typedef struct Totals {
+	double loss, weight, correct, counted;
+	bool has_accuracy;
+} Totals;
+
+static bool eval_batch(Trainer *t, const PlanFunc *func, DataSplit split, int64_t first, Totals *sum, Fail *f)
+{
+	DataCursor cursor = data_at_sample(t->data, split, first);
+	RunCall call = call_of(t, &cursor);
+	double loss = 0, weight = (double)func->batch, correct, counted = weight;
+	if (!run_call(&t->run, func, &call, f))
+		return false;
+	if (call.bad.step)
+		return fail(f, EXIT_INPUT, "evaluation: %s (%s) is not finite at sample %lld or after", call.bad.step->name,
+			    call.bad.step->source, (long long)first);
+	run_output(&t->run, func, "loss", &loss);
+	run_output(&t->run, func, "weight", &weight);
+	if (weight > 0) { /* a batch without a valid target has no mean */
+		sum->loss += loss * weight;
+		sum->weight += weight;
+	}
+	if (run_output(&t->run, func, "correct", &correct)) {
+		if (!run_output(&t->run, func, "counted", &counted))
+			counted = weight;
+		sum->correct += correct;
+		sum->counted += counted;
+		sum->has_accuracy = true;
+	}
+	return true;
+}
+
+/* A function over whole batches, and its one-sample form for the tail (NULL where the plan has none). */
+static bool functions_of(const Trainer *t, const char *name, const char *tail_name, const PlanFunc **full, const PlanFunc **tail,
+			 Fail *f)
+{
+	*full = run_find(t->plan, name);
+	*tail = run_find(t->plan, tail_name);
+	return *full || fail(f, EXIT_FILES, "this model has no function '%s'", name);
+}
+
+static bool split_samples(const Trainer *t, DataSplit split, int64_t *n, Fail *f)
+{
+	*n = data_samples(t->data, split);
+	return *n > 0 || fail(f, EXIT_FILES, "the data have no %s split", split == SPLIT_TEST ? "test" : "training");
+}
+
+bool trainer_eval(Trainer *t, DataSplit split, EvalResult *r, Fail *f)
+{
+	const PlanFunc *full, *tail;
+	int64_t n;
+	*r = (EvalResult){ .loss = NAN };
+	if (!functions_of(t, "eval", "eval1", &full, &tail, f) || !split_samples(t, split, &n, f))
+		return false;
+	Totals sum = { 0 };
+	int64_t at = 0;
+	for (; at + full->batch <= n; at += full->batch)
+		if (!eval_batch(t, full, split, at, &sum, f))
+			return false;
+	for (; tail && at < n; at += tail->batch)
+		if (!eval_batch(t, tail, split, at, &sum, f))
+			return false;
+	r->loss = sum.weight > 0 ? sum.loss / sum.weight : NAN;
+	r->has_accuracy = sum.has_accuracy;
+	r->accuracy = sum.counted > 0 ? sum.correct / sum.counted : 0;
+	r->samples = at < n ? at : n;
+	return true;
+}
+
+/* ---- variables -------------------------------------------------------------------------------------- */
+
+const PlanVar *trainer_bad_variable(const Trainer *t)
+{
+	for (int i = 0; i < t->plan->nvars; i++) {
+		const PlanVar *v = &t->plan->vars[i];
+		int64_t n = v->bytes / plan_dtype_bytes(v->dtype);
+		if (plan_first_nonfinite(v->dtype, t->run.arena.base + v->offset, n) >= 0)
+			return v;
+	}
+	return NULL;
+}
+
+bool trainer_save(Trainer *t, const char *dir, bool numbered, Fail *f)
+{
+	return checkpoint_save(t->checkpoint, &t->run, &t->state, dir, numbered, f);
+}
+
+bool trainer_resume(Trainer *t, const char *path, bool has_seed, uint64_t seed, Fail *f)
+{
+	CheckpointState s;
+	if (!checkpoint_resume(&t->run, path, &s, f))
+		return false;
+	if (has_seed && seed != s.seed)
+		return fail(f, EXIT_FILES, "--seed %llu differs from the checkpoint's %llu; a resumed run keeps its seed",
+			    (unsigned long long)seed, (unsigned long long)s.seed);
+	t->state = s;
+	return true;
+}

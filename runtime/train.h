@@ -1,0 +1,71 @@
+/* A trainer: plan, arena, data and position, with the operations that every front (commands, C API) is made of.
+ *
+ * All of it reports failures through Fail; none of it prints or exits. */
+#ifndef DLC_RUNTIME_TRAIN_H
+#define DLC_RUNTIME_TRAIN_H
+
+#include "checkpoint.h"
+#include "data.h"
+#include "run.h"
+
+typedef struct TrainerOptions {
+	int threads;          /* 0: OMP_NUM_THREADS, else the processors at hand; never more than planned */
+	bool check_memory, check_nan;
+	bool no_shuffle;
+	bool has_seed;
+	uint64_t seed;
+	const DataOverride *data;
+	int ndata;
+	bool zeros_without_data; /* bench: missing files are replaced by zeros */
+	bool no_data;            /* info, and hosts that only load and save */
+} TrainerOptions;
+
+typedef struct Trainer {
+	const Plan *plan;
+	Run run;
+	Data *data;
+	Checkpoint *checkpoint;
+	CheckpointState state; /* step: optimizer steps done */
+	bool synthetic;        /* the data are zeros */
+	int64_t outside_bytes; /* largest anonymous memory outside the arena so far */
+} Trainer;
+
+typedef struct StepResult {
+	double loss, grad_norm, lr, scale;
+	bool has_grad_norm, has_lr, has_scale, skipped;
+	double seconds;
+} StepResult;
+
+typedef struct EvalResult {
+	double loss, accuracy;
+	bool has_accuracy;
+	int64_t samples;
+} EvalResult;
+
+/* Opens the data, maps the arena, makes the primitives of the functions named in `funcs` (separated by blanks; absent ones
+ * are passed over) and computes the initial values. */
+bool trainer_open(Trainer *t, const Plan *plan, const TrainerOptions *o, const char *funcs, Fail *f);
+void trainer_close(Trainer *t);
+
+/* Initial values for the trainer's seed, step 0. */
+bool trainer_init(Trainer *t, Fail *f);
+/* One optimizer step on the next batch. A loss that is not finite is no failure: look at r->loss. `bad` may be NULL; it is
+ * set where Run.check_nan found a result that is not finite (then the step was left unfinished). */
+bool trainer_step(Trainer *t, StepResult *r, RunBad *bad, Fail *f);
+/* Over a whole split: full batches, then single samples. */
+bool trainer_eval(Trainer *t, DataSplit split, EvalResult *r, Fail *f);
+/* Writes the predictions of a split as .npy; *samples gets their number. */
+bool trainer_predict(Trainer *t, DataSplit split, const char *path, int64_t *samples, Fail *f);
+
+/* The first parameter or state that is not finite, or NULL. */
+const PlanVar *trainer_bad_variable(const Trainer *t);
+bool trainer_save(Trainer *t, const char *dir, bool numbered, Fail *f);
+bool trainer_resume(Trainer *t, const char *path, bool has_seed, uint64_t seed, Fail *f);
+
+/* A number from the plan's `train` settings. */
+double trainer_setting(const Plan *plan, const char *key, double dflt);
+/* Updates and gives the largest anonymous memory outside the arena. */
+int64_t trainer_outside_bytes(Trainer *t);
+double seconds_now(void);
+
+#endif
