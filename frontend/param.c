@@ -1,0 +1,137 @@
+/* Parameters and their names.
+ *
+ * A parameter is made by param("weight", ...) inside a block; its full name is the path of the block's instance, a dot and
+ * that name. A path is made of the parts of the calls and loops around:
+ *
+ *   - a call with name = "c_attn" adds `c_attn`; name = "" adds nothing; name = "/h.0.attn" is the whole path by itself;
+ *   - a call without it adds the block's name; the second such call under the same path adds `linear_1`, the third
+ *     `linear_2`, ...
+ *   - a loop `for h in ...` adds `h.0`, `h.1`, ...; `for _ in ...` adds `0`, `1`, ...
+ *
+ * The same full name twice is one parameter, used twice (tied); it must have one shape. */
+#include "front.h"
+
+/* What stands behind a path: the call that took it first. */
+typedef struct Instance {
+	Span span;
+	bool chosen;  /* named by the author */
+	int32_t next; /* number of the next automatic one */
+} Instance;
+
+static const char *join(Front *f, const char *path, const char *part)
+{
+	return *path && *part ? arena_printf(f->arena, "%s.%s", path, part) : *path ? path : part;
+}
+
+/* Names go into checkpoints and IR text: printable, no quotes, no white space, no empty parts. */
+static bool good_name(const char *s)
+{
+	for (size_t i = 0; s[i]; i++)
+		if ((unsigned char)s[i] <= ' ' || s[i] == '"' || s[i] == '\\' || s[i] == 127 ||
+		    (s[i] == '.' && (i == 0 || s[i + 1] == '.' || !s[i + 1])))
+			return false;
+	return strlen(s) <= 512;
+}
+
+static bool check_name(Front *f, const Frame *fr, const Expr *e, const char *s)
+{
+	if (good_name(s) && strncmp(s, "dlc.", 4) != 0)
+		return true;
+	front_error(f, fr, e->span, "'%.80s' is not a good name for a parameter", s);
+	return false;
+}
+
+static Instance *take(Front *f, const char *path, Span s, bool chosen)
+{
+	Instance *x = ARENA_NEW(f->arena, Instance);
+
+	*x = (Instance){ s, chosen, 1 };
+	name_put(f->arena, &f->instances, path, x);
+	return x;
+}
+
+const char *param_path(Front *f, const Frame *fr, const Expr *call, const char *block, const char *name)
+{
+	Span user = front_span(f, fr, call->span);
+	const char *base, *path;
+	Instance *x;
+
+	if (name) {
+		path = *name == '/' ? name + 1 : join(f, fr->path, name);
+		if (!check_name(f, fr, call, path))
+			return NULL;
+		x = *name ? name_get(&f->instances, path) : NULL;
+		if (x && !x->chosen) {
+			if (front_error(f, fr, call->span, "the name '%s' is taken already", path))
+				diag_note(f->diag, x->span, "this call got it, as it has no name of its own");
+			return NULL;
+		}
+		if (*name && !x)
+			take(f, path, user, true);
+		return path;
+	}
+	path = base = join(f, fr->path, block);
+	x = name_get(&f->instances, base);
+	Instance *counter = x;
+	while (x) {
+		path = arena_printf(f->arena, "%s_%d", base, (int)counter->next++);
+		x = name_get(&f->instances, path);
+	}
+	take(f, path, user, false);
+	return path;
+}
+
+static Val use_again(Front *f, const Frame *fr, const Expr *e, const VarUse *u, const Type *t, VarRole role)
+{
+	const Var *v = u->var;
+
+	if (role == VAR_STAT || v->role != role) {
+		if (front_error(f, fr, e->span, "'%s' is a running statistic and cannot be shared", v->name))
+			diag_note(f->diag, v->span, "it is made here");
+	} else if (!type_equal(&v->type, t)) {
+		if (front_error(f, fr, e->span, "parameter '%s' is used with two shapes, %s and %s", v->name,
+				type_text(f->arena, &v->type, false), type_text(f->arena, t, false)))
+			diag_note(f->diag, v->span, "'%s' is made here, %s", v->name, type_text(f->arena, &v->type, false));
+	} else {
+		return val_tensor(u->value);
+	}
+	return POISON;
+}
+
+Val param_use(Front *f, const Frame *fr, const Expr *e, const char *name, const Type *t, VarRole role,
+	      const InitVal *init, int decay)
+{
+	const char *full = *name == '/' ? name + 1 : join(f, fr->path, name);
+	Span user = front_span(f, fr, e->span);
+	VarUse *u;
+	Var *v;
+
+	if (!*full || !check_name(f, fr, e, full) || f->stop)
+		return POISON;
+	u = name_get(&f->vars, full);
+	if (u)
+		return use_again(f, fr, e, u, t, role);
+	if (front_reported(f, user))
+		return POISON;
+	if (!type_check(t)) {
+		front_error(f, fr, e->span, "parameter '%s' of shape %s is too large", full, type_text(f->arena, t, false));
+		return POISON;
+	}
+	if (f->nvars++ >= FRONT_MAX_VARS) {
+		front_limit(f, fr, e->span, "the model has more than %d parameters and statistics", FRONT_MAX_VARS);
+		return POISON;
+	}
+	v = ir_var_new(f->module, full, *t, role);
+	v->init = init->kind;
+	v->a = init->a;
+	v->b = init->b;
+	v->stream = f->module->streams++;
+	v->decay = (int8_t)decay;
+	v->span = user;
+	f->b.span = user;
+	u = ARENA_NEW(f->arena, VarUse);
+	*u = (VarUse){ v, ir_var(&f->b, v) };
+	name_put(f->arena, &f->vars, full, u);
+	f->nodes++;
+	return val_tensor(u->value);
+}

@@ -1,0 +1,512 @@
+/* The train block and the -D options.
+ *
+ * `train` is flat: the arguments of the optimizer and of its schedule become settings of their own (lr, lr_kind,
+ * momentum, ...). Where one is written both ways, the setting beside the optimizer wins over the optimizer's argument, and
+ * -D over both. The section that comes out has every setting. */
+#include "front.h"
+
+/* ---- -D --------------------------------------------------------------------------------------------------------- */
+
+static bool is_name(const char *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') || s[i] == '_' ||
+		      (i > 0 && s[i] >= '0' && s[i] <= '9')))
+			return false;
+	return n > 0;
+}
+
+bool overrides_read(Front *f)
+{
+	Override **end = &f->overrides;
+	bool good = true;
+
+	for (int i = 0; i < f->opt->ndefines; i++) {
+		const char *s = f->opt->defines[i], *eq = strchr(s, '=');
+		size_t n = eq ? (size_t)(eq - s) : strlen(s), len = strlen(s);
+		int source = diag_source(f->diag, "-D", s, len);
+		const char *dot = memchr(s, '.', n), *key = dot ? dot + 1 : s;
+		Override *o = ARENA_NEW(f->arena, Override);
+		if (!eq || !is_name(key, n - (size_t)(key - s)) || (dot && !is_name(s, (size_t)(dot - s)))) {
+			diag_error(f->diag, (Span){ source, 0, (int32_t)n }, "expected name=value, train.KEY=value or DATA.KEY=value");
+			good = false;
+			continue;
+		}
+		*o = (Override){ .key = arena_strndup(f->arena, key, n - (size_t)(key - s)), .text = eq + 1,
+				 .offset = (int32_t)n + 1, .span = { source, 0, (int32_t)len }, .name = { source, 0, (int32_t)n } };
+		o->scope = dot ? arena_strndup(f->arena, s, (size_t)(dot - s)) : NULL;
+		*end = o;
+		end = &o->next;
+	}
+	return good;
+}
+
+Override *override_find(Front *f, const char *scope, const char *key)
+{
+	Override *last = NULL;
+
+	for (Override *o = f->overrides; o; o = o->next)
+		if ((scope ? o->scope && !strcmp(o->scope, scope) : !o->scope) && !strcmp(o->key, key)) {
+			o->used = true;
+			last = o;
+		}
+	return last;
+}
+
+/* Text taken as it is: braces mean themselves. */
+static Expr *text_expr(Front *f, const Override *o)
+{
+	Expr *e = ARENA_NEW(f->arena, Expr);
+	char *s = arena_alloc(f->arena, 2 * strlen(o->text) + 1);
+
+	*e = (Expr){ .kind = E_STR, .depth = 1, .span = o->span, .s = s };
+	for (const char *p = o->text; *p; p++) {
+		if (*p == '{' || *p == '}')
+			*s++ = '\\';
+		*s++ = *p;
+	}
+	return e;
+}
+
+Expr *override_expr(Front *f, Override *o, bool text)
+{
+	if (!o->read)
+		o->expr = text && o->text[0] != '"' ? text_expr(f, o)
+						    : ast_parse_expr(f->arena, f->diag, o->span.source, o->text,
+								     strlen(o->text), o->offset);
+	if (!o->read && o->expr)
+		sema_constant(f, o->expr);
+	o->read = true;
+	return o->expr;
+}
+
+/* ---- what train has --------------------------------------------------------------------------------------------------- */
+
+typedef enum Owner { FOR_TRAIN, FOR_ALL, FOR_SGD, FOR_ADAM } Owner;
+
+typedef struct Key {
+	const char *name;
+	Owner owner;   /* whose argument it may be */
+	AttrKind kind; /* A_INT, A_FLOAT, A_BOOL */
+	double dflt, low, high;
+} Key;
+
+static const Key keys[] = {
+	{ "batch", FOR_TRAIN, A_INT, 64, 1, 1 << 24 },
+	{ "steps", FOR_TRAIN, A_INT, 1000, 1, 1e15 },
+	{ "clip_norm", FOR_TRAIN, A_FLOAT, 0, 0, 1e30 },
+	{ "seed", FOR_TRAIN, A_INT, 1, 0, 9.2e18 },
+	{ "eval_every", FOR_TRAIN, A_INT, 0, 0, 1e15 },
+	{ "save_every", FOR_TRAIN, A_INT, 0, 0, 1e15 },
+	{ "weight_decay", FOR_ALL, A_FLOAT, 0, 0, 1e30 }, /* adamw: 0.01 */
+	{ "momentum", FOR_SGD, A_FLOAT, 0, 0, 1 },
+	{ "dampening", FOR_SGD, A_FLOAT, 0, 0, 1 },
+	{ "nesterov", FOR_SGD, A_BOOL, 0, 0, 1 },
+	{ "beta1", FOR_ADAM, A_FLOAT, 0.9, 0, 1 },
+	{ "beta2", FOR_ADAM, A_FLOAT, 0.999, 0, 1 },
+	{ "eps", FOR_ADAM, A_FLOAT, 1e-8, 0, 1 },
+};
+enum { NKEYS = sizeof keys / sizeof *keys };
+
+static const char *const special[] = { "precision", "optimizer", "lr", "betas" };
+static const char *const optimizers[] = { "sgd", "adam", "adamw" };
+
+/* The arguments of a schedule and what they become. */
+typedef struct Schedule {
+	const char *name, *usage;
+	const char *param; /* the argument that becomes lr_param */
+	double dflt;       /* of it */
+	bool falls;        /* towards `min` */
+} Schedule;
+
+static const Schedule schedules[] = {
+	{ "constant", "constant(peak, warmup = 0)", NULL, 0, false },
+	{ "linear", "linear(peak, warmup = 0, min = 0, total = steps)", NULL, 0, true },
+	{ "cosine", "cosine(peak, warmup = 0, min = 0, total = steps)", NULL, 0, true },
+	{ "step", "step(peak, every, warmup = 0, min = 0)", "every", 0, true },
+	{ "wsd", "wsd(peak, warmup = 0, min = 0, total = steps, last = 0.2)", "last", 0.2, true },
+};
+
+/* ---- evaluation ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct Train {
+	Front *f;
+	Frame frame;
+	const Arg *settings;      /* of the train block */
+	const Arg *optimizer;     /* arguments of the optimizer */
+	const char *name;         /* of the optimizer */
+	Section *out;
+} Train;
+
+/* What sets `key`: -D, the train block, the optimizer's argument; NULL. */
+static Expr *source_of(Train *t, const char *key, bool text)
+{
+	Override *o = override_find(t->f, "train", key);
+	Expr *e = NULL;
+
+	for (const Arg *a = t->optimizer; a; a = a->next)
+		if (a->name && !strcmp(a->name, key))
+			e = a->value;
+	for (const Arg *a = t->settings; a; a = a->next)
+		if (!strcmp(a->name, key))
+			e = a->value;
+	if (!o)
+		return e;
+	e = override_expr(t->f, o, text);
+	if (!e) { /* reported: stands for the default */
+		e = ARENA_NEW(t->f->arena, Expr);
+		e->kind = E_POISON;
+		e->span = o->span;
+	}
+	return e;
+}
+
+static Val constant(Train *t, Expr *e)
+{
+	sema_constant(t->f, e);
+	return eval_expr(t->f, &t->frame, e);
+}
+
+static void put(Train *t, const char *key, AttrKind kind, Attr v, Span s)
+{
+	ir_set(t->f->module, t->out, key, kind, v)->span = s;
+}
+
+static void put_num(Train *t, const char *key, AttrKind kind, double v, Span s)
+{
+	put(t, key, kind, kind == A_FLOAT ? (Attr){ .f = v } : (Attr){ .i = (int64_t)v }, s);
+}
+
+/* A number within its range; `dflt` after an error. */
+static double in_range(Train *t, const Expr *e, Val v, const char *key, AttrKind kind, double low, double high, double dflt)
+{
+	Front *f = t->f;
+
+	if (v.kind == V_POISON)
+		return dflt;
+	if (kind == A_BOOL ? v.kind != V_BOOL : kind == A_INT ? v.kind != V_INT : !val_is_number(v)) {
+		front_error(f, &t->frame, e->span, "'%s' must be %s, got %s", key,
+			    kind == A_BOOL  ? "true or false"
+			    : kind == A_INT ? "a whole number"
+					    : "a number",
+			    val_describe(f->arena, v));
+		return dflt;
+	}
+	double x = kind == A_BOOL ? v.b : val_number(v);
+	if (x >= low && x <= high)
+		return x;
+	front_error(f, &t->frame, e->span, "'%s' is %s, must be %s %g", key, val_text(f->arena, v),
+		    x < low ? "at least" : "at most", x < low ? low : high);
+	return dflt;
+}
+
+static void put_key(Train *t, const Key *k)
+{
+	Expr *e = source_of(t, k->name, false);
+	double dflt = !strcmp(k->name, "weight_decay") && !strcmp(t->name, "adamw") ? 0.01 : k->dflt;
+	double v = dflt;
+
+	if (!strcmp(k->name, "batch"))
+		v = (double)t->f->module->batch;
+	else if (!strcmp(k->name, "seed") && t->f->opt->seed)
+		v = 0; /* set below, exactly */
+	else if (e)
+		v = in_range(t, e, constant(t, e), k->name, k->kind, k->low, k->high, dflt);
+	put_num(t, k->name, k->kind, v, e ? e->span : t->out->span);
+	if (!strcmp(k->name, "seed") && t->f->opt->seed)
+		put(t, k->name, A_INT, (Attr){ .i = (int64_t)t->f->opt->seed }, t->out->span);
+}
+
+/* ---- learning rate -------------------------------------------------------------------------------------------------------- */
+
+static const Schedule *find_schedule(Train *t, const Expr *e)
+{
+	Suggest s = suggest_start(e->call.name);
+
+	for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++) {
+		if (!strcmp(schedules[i].name, e->call.name))
+			return &schedules[i];
+		suggest_try(&s, schedules[i].name);
+	}
+	if (front_error(t->f, &t->frame, e->call.name_span, "unknown schedule '%s'", e->call.name)) {
+		suggest_hint(&s, t->f->diag);
+		if (!s.best)
+			diag_hint(t->f->diag, "there are constant, linear, cosine, step and wsd");
+	}
+	return NULL;
+}
+
+typedef struct Rate {
+	const char *kind;
+	double peak, min, param;
+	int64_t warmup, total;
+} Rate;
+
+static double take_number(Train *t, Actuals *a, int i, const char *key, AttrKind kind, double low, double dflt)
+{
+	const Actual *x = actual_take(a, i, key);
+
+	return x ? in_range(t, x->expr, x->v, key, kind, low, kind == A_INT ? 1e15 : 1e30, dflt) : dflt;
+}
+
+static void read_schedule(Train *t, const Expr *e, Rate *r)
+{
+	const Schedule *s = find_schedule(t, e);
+	Front *f = t->f;
+	Actuals args;
+
+	if (!s)
+		return;
+	for (Arg *a = e->call.args; a; a = a->next)
+		sema_constant(f, a->value);
+	if (!eval_args(f, &t->frame, e->call.args, &args) || args.poison)
+		return;
+	if (!args.n && front_error(f, &t->frame, e->span, "%s needs the peak of the learning rate", s->name))
+		diag_hint(f->diag, "it is called as %s", s->usage);
+	r->kind = s->name;
+	r->peak = take_number(t, &args, 0, "peak", A_FLOAT, 0, r->peak);
+	r->warmup = (int64_t)take_number(t, &args, -1, "warmup", A_INT, 0, 0);
+	if (s->falls) {
+		r->min = take_number(t, &args, -1, "min", A_FLOAT, 0, 0);
+		if (!s->param || s->dflt > 0)
+			r->total = (int64_t)take_number(t, &args, -1, "total", A_INT, 1, (double)r->total);
+	}
+	if (s->param) {
+		const Actual *x = actual_named(&args, s->param);
+		if (!x && s->dflt <= 0 && front_error(f, &t->frame, e->span, "%s needs '%s'", s->name, s->param))
+			diag_hint(f->diag, "it is called as %s", s->usage);
+		r->param = take_number(t, &args, -1, s->param, s->dflt > 0 ? A_FLOAT : A_INT, s->dflt > 0 ? 0 : 1, s->dflt);
+	}
+	actuals_done(f, &t->frame, &args, s->name, s->usage);
+	if (r->param > 1 && s->dflt > 0)
+		front_error(f, &t->frame, e->span, "'%s' is a part of the whole, at most 1, got %g", s->param, r->param);
+}
+
+static void put_rate(Train *t)
+{
+	Rate r = { .kind = "constant", .peak = !strcmp(t->name, "sgd") ? 1e-2 : 1e-3 };
+	Expr *e = source_of(t, "lr", false);
+	Span s = e ? e->span : t->out->span;
+
+	r.total = (int64_t)ir_setting_num(t->out, "steps", 1000);
+	if (e && e->kind == E_CALL && !e->call.primitive && builtin_find(e->call.name) < 0)
+		read_schedule(t, e, &r);
+	else if (e && e->kind == E_CALL && !strcmp(e->call.name, "constant"))
+		read_schedule(t, e, &r);
+	else if (e)
+		r.peak = in_range(t, e, constant(t, e), "lr", A_FLOAT, 0, 1e30, r.peak);
+	put(t, "lr_kind", A_STR, (Attr){ .s = r.kind }, s);
+	put_num(t, "lr", A_FLOAT, r.peak, s);
+	put_num(t, "lr_min", A_FLOAT, r.min, s);
+	put_num(t, "lr_warmup", A_INT, (double)r.warmup, s);
+	put_num(t, "lr_total", A_INT, (double)r.total, s);
+	put_num(t, "lr_param", A_FLOAT, r.param, s);
+}
+
+/* ---- optimizer ------------------------------------------------------------------------------------------------------------- */
+
+/* The name and arguments of the optimizer: adamw, or adamw(lr = 1e-3). */
+static void read_optimizer(Train *t)
+{
+	Front *f = t->f;
+	Expr *e = source_of(t, "optimizer", false);
+	const char *name = NULL;
+	Span at;
+
+	t->name = "adamw";
+	if (!e || e->kind == E_POISON)
+		return;
+	at = e->span;
+	if (e->kind == E_NAME) {
+		name = e->s;
+	} else if (e->kind == E_CALL && !e->call.primitive) {
+		name = e->call.name;
+		at = e->call.name_span;
+		t->optimizer = e->call.args;
+	}
+	for (size_t i = 0; name && i < sizeof optimizers / sizeof *optimizers; i++)
+		if (!strcmp(optimizers[i], name)) {
+			t->name = optimizers[i];
+			return;
+		}
+	t->optimizer = NULL;
+	if (!front_error(f, &t->frame, at, name ? "unknown optimizer '%s'" : "expected an optimizer such as adamw(lr = 1e-3)%s",
+			 name ? name : ""))
+		return;
+	Suggest s = suggest_start(name ? name : "");
+	for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++)
+		suggest_try(&s, optimizers[i]);
+	suggest_hint(&s, f->diag);
+}
+
+static bool owner_fits(const Train *t, Owner o)
+{
+	return o == FOR_ALL || (o == FOR_SGD) == !strcmp(t->name, "sgd");
+}
+
+/* betas = (b1, b2) is written as a list. */
+static void put_betas(Train *t)
+{
+	Expr *e = source_of(t, "betas", false);
+	Val v = e ? constant(t, e) : POISON;
+
+	if (!e || v.kind == V_POISON)
+		return;
+	if (v.kind != V_LIST || v.n != 2) {
+		front_error(t->f, &t->frame, e->span, "'betas' must be a list of two numbers such as [0.9, 0.999], got %s",
+			    val_describe(t->f->arena, v));
+		return;
+	}
+	put_num(t, "beta1", A_FLOAT, in_range(t, e, v.at[0], "betas", A_FLOAT, 0, 1, 0.9), e->span);
+	put_num(t, "beta2", A_FLOAT, in_range(t, e, v.at[1], "betas", A_FLOAT, 0, 1, 0.999), e->span);
+}
+
+/* ---- unknown settings ---------------------------------------------------------------------------------------------------- */
+
+static const Key *find_key(const char *name)
+{
+	for (size_t i = 0; i < NKEYS; i++)
+		if (!strcmp(keys[i].name, name))
+			return &keys[i];
+	return NULL;
+}
+
+static bool is_special(const char *name)
+{
+	for (size_t i = 0; i < sizeof special / sizeof *special; i++)
+		if (!strcmp(special[i], name))
+			return true;
+	return false;
+}
+
+/* Whether `name` is a setting here; else an error with a suggestion. */
+static void check_key(Train *t, const char *name, Span at, bool of_optimizer)
+{
+	Front *f = t->f;
+	const Key *k = find_key(name);
+	Suggest s = suggest_start(name);
+
+	if (of_optimizer ? (k && k->owner != FOR_TRAIN) || !strcmp(name, "lr") || !strcmp(name, "betas") : k || is_special(name)) {
+		bool adam = !strcmp(name, "betas");
+		if ((k && k->owner != FOR_TRAIN && !owner_fits(t, k->owner)) || (adam && !owner_fits(t, FOR_ADAM)))
+			front_error(f, &t->frame, at, "%s has no '%s'", t->name, name);
+		return;
+	}
+	for (size_t i = 0; i < NKEYS; i++)
+		if (!of_optimizer || keys[i].owner != FOR_TRAIN)
+			suggest_try(&s, keys[i].name);
+	for (size_t i = of_optimizer ? 2 : 0; i < sizeof special / sizeof *special; i++)
+		suggest_try(&s, special[i]);
+	if (front_error(f, &t->frame, at, of_optimizer ? "%s has no argument '%s'" : "%s has no setting '%s'",
+			of_optimizer ? t->name : "train", name))
+		suggest_hint(&s, f->diag);
+}
+
+static void check_keys(Train *t)
+{
+	Front *f = t->f;
+
+	for (const Arg *a = t->settings; a; a = a->next) {
+		check_key(t, a->name, a->span, false);
+		for (const Arg *b = t->settings; b != a; b = b->next)
+			if (!strcmp(a->name, b->name) && front_error(f, &t->frame, a->span, "'%s' is set twice", a->name))
+				diag_note(f->diag, b->span, "first here");
+	}
+	for (const Arg *a = t->optimizer; a; a = a->next) {
+		if (!a->name)
+			front_error(f, &t->frame, a->span, "the arguments of %s have names: %s(lr = 1e-3)", t->name, t->name);
+		else
+			check_key(t, a->name, a->span, true);
+	}
+}
+
+/* ---- the section ------------------------------------------------------------------------------------------------------------ */
+
+static Train train_of(Front *f)
+{
+	const AstSection *s = f->user->trains;
+
+	return (Train){ .f = f, .settings = s ? s->settings : NULL, .name = "adamw",
+			.frame = { .constant = true, .path = "", .user = NO_SPAN, .call = NO_SPAN } };
+}
+
+int64_t settings_batch(Front *f)
+{
+	Train t = train_of(f);
+	Expr *e = source_of(&t, "batch", false);
+	const Key *k = find_key("batch");
+	double v = k->dflt;
+
+	f->batch_state = 1;
+	if (e)
+		v = in_range(&t, e, constant(&t, e), k->name, k->kind, k->low, k->high, v);
+	f->batch_state = 2;
+	return (int64_t)v;
+}
+
+const char *settings_precision(Front *f)
+{
+	static const char *const names[][2] = { { "fp32", "f32" }, { "bf16", "bf16" }, { "fp16", "f16" }, { "fp64", "f64" } };
+	Train t = train_of(f);
+	Expr *e = source_of(&t, "precision", true);
+	const char *given = f->opt->precision;
+	Span at = NO_SPAN;
+
+	if (!given && e && e->kind != E_POISON) {
+		given = e->kind == E_NAME || e->kind == E_STR ? e->s : "?";
+		at = e->span;
+	}
+	if (!given)
+		return names[0][0];
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (!strcmp(given, names[i][0]) || !strcmp(given, names[i][1]))
+			return names[i][0];
+	if (front_error(f, &t.frame, at, "unknown precision '%s'", given))
+		diag_hint(f->diag, "there are fp32, bf16, fp16 and fp64");
+	return names[0][0];
+}
+
+void settings_build(Front *f)
+{
+	Train t = train_of(f);
+
+	read_optimizer(&t);
+	check_keys(&t);
+	t.out = ir_section(f->module, "train", "", "");
+	t.out->span = f->user->trains ? f->user->trains->span : NO_SPAN;
+	put(&t, "precision", A_STR, (Attr){ .s = settings_precision(f) }, t.out->span);
+	put(&t, "optimizer", A_STR, (Attr){ .s = t.name }, t.out->span);
+	for (size_t i = 0; i < NKEYS; i++)
+		put_key(&t, &keys[i]);
+	put_betas(&t);
+	put_rate(&t);
+}
+
+void overrides_check(Front *f)
+{
+	for (const Override *o = f->overrides; o; o = o->next) {
+		Suggest s = suggest_start(o->key);
+		if (o->used)
+			continue;
+		const Dataset *d = o->scope ? name_get(&f->datasets, o->scope) : NULL;
+		if (!o->scope) {
+			diag_error(f->diag, o->name, "the model has no const '%s'", o->key);
+			suggest_map(&s, &f->consts);
+		} else if (!strcmp(o->scope, "train")) {
+			diag_error(f->diag, o->name, "train has no setting '%s'", o->key);
+			for (size_t i = 0; i < NKEYS; i++)
+				suggest_try(&s, keys[i].name);
+			for (size_t i = 0; i < sizeof special / sizeof *special; i++)
+				suggest_try(&s, special[i]);
+		} else if (d) {
+			dataset_unknown(f, d, o->name, o->key);
+			continue;
+		} else {
+			diag_error(f->diag, o->name, "the model has no data '%s'", o->scope);
+			s = suggest_start(o->scope);
+			suggest_map(&s, &f->datasets);
+			suggest_try(&s, "train");
+		}
+		suggest_hint(&s, f->diag);
+	}
+}
