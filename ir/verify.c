@@ -15,7 +15,8 @@ typedef struct Verifier {
 	FaultFn fault;
 	void *to;
 	Arena *scratch;
-	Map names, values, nodes, stands_for, assigned;
+	Map values, nodes, stands_for, assigned;
+	Map names; /* made for the first fault of a function */
 	int faults;
 } Verifier;
 
@@ -27,16 +28,23 @@ typedef struct Scope {
 	bool fused;
 } Scope;
 
+static const char *id_of(Verifier *v, const Value *x)
+{
+	char name[32];
+	if (!v->names.len)
+		v->names = ir_value_names(v->scratch, v->f);
+	return arena_strdup(v->scratch, ir_value_name(&v->names, x, name));
+}
+
 static void __attribute__((format(printf, 3, 4))) report(Verifier *v, const Node *n, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
 	const char *what = arena_vprintf(v->scratch, fmt, ap);
 	va_end(ap);
-	char name[32];
 	const char *where = arena_printf(v->scratch, "@%s: ", v->f->name);
-	if (n && n->nres > 0 && n->res[0])
-		where = arena_printf(v->scratch, "%s%s = ", where, ir_value_name(&v->names, n->res[0], name));
+	if (n && n->nres > 0)
+		where = arena_printf(v->scratch, "%s%s = ", where, id_of(v, n->res[0]));
 	if (n)
 		where = arena_printf(v->scratch, "%s%s: ", where, ir_ops[n->op].name);
 	v->fault(v->to, n ? n->span : NO_SPAN, arena_printf(v->scratch, "%s%s", where, what));
@@ -96,16 +104,15 @@ static bool check_attrs(Verifier *v, const Node *n)
 /* A new value of the block: typed, and whole numbers of samples where it is marked. */
 static void check_value(Verifier *v, const Node *n, const Value *x, const Scope *s)
 {
-	char name[32];
-	const char *id = ir_value_name(&v->names, x, name);
 	if (!type_check(&x->type))
-		report(v, n, "expected a type of at least one and fewer than 2^63 bytes for %s, found %s", id, type_of(v, x));
+		report(v, n, "expected a type of at least one and fewer than 2^63 bytes for %s, found %s", id_of(v, x),
+		       type_of(v, x));
 	for (int i = 0; i < x->type.ndim; i++)
 		if ((x->type.batch >> i & 1) && x->type.dim[i] % s->batch != 0)
-			report(v, n, "expected axis %d of %s to be a multiple of the batch %lld, found %s", i, id,
+			report(v, n, "expected axis %d of %s to be a multiple of the batch %lld, found %s", i, id_of(v, x),
 			       (long long)s->batch, type_of(v, x));
 	if (!map_set(&v->values, x, 1))
-		report(v, n, "%s is defined twice", id);
+		report(v, n, "%s is defined twice", id_of(v, x));
 }
 
 static bool check_results(Verifier *v, const Node *n, const Scope *s)
@@ -139,24 +146,28 @@ static bool is_visible(const Block *home, const Block *from)
 	return false;
 }
 
+/* Whether a value of outside depends on the batch while the block sees one micro-batch at a time. */
+static bool is_whole_batch(const Value *x, const Scope *s)
+{
+	const Node *owner = s->block->owner;
+	return owner && owner->op == OP_loop && ir_int(owner, "trips") > 1 && x->type.batch && home_of(x) != s->block;
+}
+
 static bool check_operands(Verifier *v, const Node *n, const Scope *s)
 {
 	int before = v->faults;
 	for (int i = 0; i < n->nargs; i++) {
 		const Value *x = n->arg[i];
-		char name[32];
-		const char *id = ir_value_name(&v->names, x, name);
 		if (!x)
 			report(v, n, "operand %d is missing", i);
 		else if (!map_get(&v->values, x, NULL))
-			report(v, n, "operand %d, %s, is not defined before its use", i, id);
+			report(v, n, "operand %d, %s, is not defined before its use", i, id_of(v, x));
 		else if (!is_visible(home_of(x), s->block))
-			report(v, n, "operand %d, %s, is out of scope%s", i, id,
+			report(v, n, "operand %d, %s, is out of scope%s", i, id_of(v, x),
 			       s->fused ? ": the body of a kernel reads its parameters alone" : "");
-		else if (s->block->owner && s->block->owner->op == OP_loop && home_of(x) != s->block &&
-			 x->type.batch && ir_int(s->block->owner, "trips") > 1)
+		else if (is_whole_batch(x, s))
 			report(v, n, "operand %d, %s, is %s, of the whole batch, inside a loop over micro-batches", i,
-			       id, type_of(v, x));
+			       id_of(v, x), type_of(v, x));
 	}
 	return v->faults == before;
 }
@@ -383,8 +394,7 @@ static void check_block(Verifier *v, const Scope *s)
 static void check_func(Verifier *v, const Func *f)
 {
 	v->f = f;
-	v->names = ir_value_names(v->scratch, f);
-	v->values = v->nodes = v->stands_for = v->assigned = (Map){ .arena = v->scratch };
+	v->values = v->nodes = v->stands_for = v->assigned = v->names = (Map){ .arena = v->scratch };
 	if (ir_find_func(v->m, f->name) != f)
 		report(v, NULL, "another function has this name");
 	if (f->batch < 1) {
