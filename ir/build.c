@@ -79,7 +79,7 @@ static Node *new_node(Builder *b, OpCode op, int nargs, Value *const *args, cons
 Node *ir_node(Builder *b, OpCode op, int nargs, Value *const *args, const Attr *attrs, const Type *given)
 {
 	const OpInfo *o = &ir_ops[op];
-	assert(o->kind != K_REGION && o->kind != K_OPAQUE && "ir_region makes these");
+	assert(op != OP_loop && op != OP_fused && op != OP_opaque && "ir_region makes these");
 	assert(nargs == o->nargs || (nargs > o->nargs && (o->flags & OPF_VARARGS)));
 	assert((given != NULL) == ((o->flags & OPF_TYPED) != 0));
 	Node *n = new_node(b, op, nargs, args, attrs, o->nres, NULL);
@@ -92,8 +92,8 @@ Node *ir_node(Builder *b, OpCode op, int nargs, Value *const *args, const Attr *
 	for (int i = 0; given && i < o->nres; i++)
 		res[i] = n->res[i]->type = given[i];
 	char why[256] = "";
-	bool good = nargs <= IR_MAX_ARGS && o->type(n, res, why);
-	if (nargs > IR_MAX_ARGS)
+	bool many = nargs > IR_MAX_ARGS && op != OP_yield, good = !many && o->type(n, res, why);
+	if (many)
 		snprintf(why, sizeof why, "%d operands, at most %d are possible", nargs, IR_MAX_ARGS);
 	for (int i = 0; good && i < o->nres; i++)
 		if (!type_check(&res[i])) {
