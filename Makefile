@@ -41,7 +41,9 @@ $(filter $(B)/frontend/%,$(DLC_OBJ)): $(B)/frontend/parser.c $(B)/frontend/scann
 
 # ---- tests: `check` is the fast whole, `check-all` adds training runs, sanitizers and a short fuzz ----
 DLC_LIB   := $(filter-out $(B)/dlc.o,$(DLC_OBJ)) $(B)/runtime/prim_dnnl.o
-TEST_SRC  := $(wildcard tests/*.c)
+# tests/interp*.c is the reference interpreter, which the tests of ops, passes and kernels share.
+TEST_SRC  := $(filter-out tests/interp%,$(wildcard tests/*.c))
+TEST_AID  := $(patsubst %.c,$(B)/%.o,$(wildcard tests/interp*.c))
 TEST_BIN  := $(TEST_SRC:%.c=$(B)/%)
 # The plan checker links with ir/ alone: it shares nothing with the planner.
 CHECK_LIB := $(filter $(B)/ir/%,$(DLC_OBJ)) $(patsubst %.c,$(B)/%.o,$(wildcard passes/check_*.c))
@@ -51,7 +53,7 @@ $(CHECK_BIN): $(B)/%: $(B)/%.o $(CHECK_LIB)
 	$(CC) $(CFLAGS) -o $@ $^ -lm $(LDEXTRA)
 $(B)/tests/tensors: $(B)/tests/tensors.o
 	$(CC) $(CFLAGS) -o $@ $^ -ljansson -lm $(LDEXTRA)
-$(filter-out $(CHECK_BIN) $(B)/tests/tensors,$(TEST_BIN)): $(B)/%: $(B)/%.o $(DLC_LIB)
+$(filter-out $(CHECK_BIN) $(B)/tests/tensors,$(TEST_BIN)): $(B)/%: $(B)/%.o $(TEST_AID) $(DLC_LIB)
 	$(CC) $(CFLAGS) -o $@ $^ -ldnnl -lz -ljansson -lm $(LDEXTRA)
 
 deps:
