@@ -7,7 +7,8 @@ CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) $(EXTRA) -MMD -MP -fopenmp
 B       := build
 
 DLC_SRC := dlc.c $(wildcard ir/base/*.c ir/*.c frontend/*.c passes/*.c codegen/*.c)
-GEN_SRC := $(B)/frontend/parser.c $(B)/frontend/scanner.c $(B)/frontend/std_dl.c $(B)/codegen/kernel_h.c
+GEN_SRC := $(B)/frontend/parser.c $(B)/frontend/scanner.c $(B)/frontend/std_dl.c $(B)/codegen/kernel_h.c \
+           $(B)/codegen/special_h.c $(B)/codegen/plan_h.c
 RT_SRC  := $(wildcard runtime/*.c)
 DLC_OBJ := $(DLC_SRC:%.c=$(B)/%.o) $(GEN_SRC:%.c=%.o)
 RT_OBJ  := $(RT_SRC:%.c=$(B)/%.o)
@@ -33,10 +34,13 @@ $(B)/frontend/scanner.c: frontend/dl.l $(B)/frontend/parser.c
 $(B)/frontend/std_dl.c: models/std.dl tools/embed
 	@mkdir -p $(@D)
 	tools/embed std_dl models/std.dl > $@
-# The header that every generated kernel file starts with (math functions, Philox), embedded as text.
-$(B)/codegen/kernel_h.c: codegen/kernel.h tools/embed
+# Texts that generated kernel files start with (math functions, Philox; kernels of their own shape; the plan), embedded.
+$(B)/codegen/%_h.c: codegen/%.h tools/embed
 	@mkdir -p $(@D)
-	tools/embed kernel_h codegen/kernel.h > $@
+	tools/embed $*_h $< > $@
+$(B)/codegen/plan_h.c: runtime/plan.h tools/embed
+	@mkdir -p $(@D)
+	tools/embed plan_h $< > $@
 $(filter $(B)/frontend/%,$(DLC_OBJ)): $(B)/frontend/parser.c $(B)/frontend/scanner.c
 
 # ---- tests: `check` is the fast whole, `check-all` adds training runs, sanitizers and a short fuzz ----
