@@ -4,7 +4,7 @@
  *     var       "var" text ":" type ["@" int] role "init" kind "(" number ["," number] ")" ["stream" int] ["decay" int]
  *     section   "section" name [name [name]] "{" [key "=" setting {"," key "=" setting}] "}"
  *     func      "func" "@" name "batch" int ["arena" int] "{" {node} "}"
- *     node      [values "="] ["replay" "(" value ")"] op [values] [attrs] {"[" flag "]"} [":" places]
+ *     node      [values "="] ["replay" "(" value ")"] op [values] [attrs] {"[" [flag] "]"} [":" places]
  *               ["work" int ["+" int]] ["{" "(" [value ":" place {"," ...}] ")" {node} "}"]
  *     place     type ["ld" int] ["@" int]
  *
@@ -379,9 +379,14 @@ static bool want_attrs(Parser *p, OpCode op, Attr *attrs)
 	return want(p, '}');
 }
 
+/* Flags in brackets; without any a node has those of the kernel around it, and [] means none. */
 static bool want_flags(Parser *p, int32_t *flags)
 {
+	const Node *owner = p->names->block->owner;
+	*flags = owner && owner->op == OP_fused && !scan_at(&p->s, '[') ? owner->flags : 0;
 	while (accept(p, '[')) {
+		if (accept(p, ']'))
+			continue;
 		if (accept_name(p, "backward"))
 			*flags |= NF_BACKWARD;
 		else if (accept_name(p, "optimizer"))

@@ -166,14 +166,20 @@ static void print_value(Printer *p, const Value *v)
 
 /* ---- nodes ---- */
 
-static void print_flags(FILE *out, int32_t flags)
+/* In the body of a kernel only where they differ from the kernel's. */
+static void print_flags(FILE *out, const Node *n)
 {
 	static const struct {
 		int32_t flag;
 		const char *name;
 	} names[] = { { NF_BACKWARD, "backward" }, { NF_OPTIMIZER, "optimizer" }, { NF_BATCH_STATS, "batch_stats" } };
+	const Node *owner = n->parent->owner;
+	if (owner && owner->op == OP_fused && owner->flags == n->flags)
+		return;
+	if (owner && owner->op == OP_fused && !n->flags)
+		fputs(" []", out);
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-		if (flags & names[i].flag)
+		if (n->flags & names[i].flag)
 			fprintf(out, " [%s]", names[i].name);
 }
 
@@ -217,7 +223,7 @@ static void print_node(Printer *p, const Node *n, int depth, int level)
 		print_value(p, n->arg[i]);
 	}
 	print_attrs(out, n);
-	print_flags(out, n->flags);
+	print_flags(out, n);
 	for (int i = 0; i < n->nres; i++) {
 		fputs(i ? ", " : " : ", out);
 		print_place(out, n->res[i]);
