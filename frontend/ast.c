@@ -277,7 +277,7 @@ static void parse_run(Parse *p, const char *text, size_t len)
 
 Ast *ast_parse(Arena *a, Diag *d, int source, const char *text, size_t len)
 {
-	Parse p = { .arena = a, .diag = d, .source = source, .start = DL_TEXT, .text = text };
+	Parse p = { .arena = a, .diag = d, .source = source, .start = DL_TEXT, .text = text, .whole = true };
 
 	parse_run(&p, text, len);
 	return p.ast;

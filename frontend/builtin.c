@@ -42,7 +42,8 @@ static Val math1(Front *f, Frame *fr, const Expr *e, Actuals *args, const char *
 		return POISON;
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++)
 		if (!strcmp(table[i].name, name))
-			return value_finite(f, fr, e->span, table[i].fn(val_number(x->v)), x->v.mark ? BM_OTHER : BM_NONE);
+			return value_finite(f, fr, e->span, arena_printf(f->arena, "%s(%s)", name, val_text(f->arena, x->v)),
+					    table[i].fn(val_number(x->v)), x->v.mark ? BM_OTHER : BM_NONE);
 	return POISON;
 }
 
@@ -53,7 +54,7 @@ static Val fn_pow(Front *f, Frame *fr, const Expr *e, Actuals *args, const char 
 	if (!x || !y || !want(f, fr, x, val_is_number(x->v), name, "numbers or tensors") ||
 	    !want(f, fr, y, val_is_number(y->v), name, "numbers or tensors"))
 		return POISON;
-	Val v = value_finite(f, fr, e->span, pow(val_number(x->v), val_number(y->v)),
+	Val v = value_finite(f, fr, e->span, "the power", pow(val_number(x->v), val_number(y->v)),
 			     x->v.mark || y->v.mark ? BM_OTHER : BM_NONE);
 	if (v.kind == V_FLOAT && x->v.kind == V_INT && y->v.kind == V_INT && v.f == floor(v.f) && fabs(v.f) < 9e15)
 		return (Val){ .kind = V_INT, .i = (int64_t)v.f, .mark = v.mark };

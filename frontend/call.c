@@ -56,6 +56,8 @@ static const char *want_text(Front *f, const TypeExpr *t)
 		return "initial values such as normal(0.02)";
 	if (!strcmp(t->name, "int"))
 		return "a whole number";
+	if (!strcmp(t->name, "bool"))
+		return "true or false";
 	if (dtype_from_name(t->name, strlen(t->name)) != DT_NONE)
 		return arena_printf(f->arena, "a tensor of %s", t->name);
 	return arena_printf(f->arena, "a %s", t->name);

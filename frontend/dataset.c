@@ -242,8 +242,8 @@ static void put_setting(Front *f, Dataset *d, const Spec *s)
 			e = a->value;
 	if (e)
 		sema_constant(f, e); /* also when it is overridden */
-	if (o)
-		e = override_expr(f, o, s->kind == A_STR);
+	if (o && (e = override_expr(f, o, s->kind == A_STR)))
+		sema_constant(f, e);
 	if (e) {
 		at = e->span;
 		if (!convert(f, &fr, s, at, eval_expr(f, &fr, e), &v))

@@ -263,7 +263,7 @@ static void dl_error(DL_LTYPE *loc, struct Parse *p, void *scanner, const char *
 /* Symbols by the text that messages use. */
 static const char *const expression_start[] = { "a name", "a string", "an integer", "a number", "'true'", "'false'", "'none'",
 						"'op'",   "'('",      "'['",        "'-'",      "'not'",  NULL };
-static const char *const operators[] = { "'+'", "'-'", "'*'", "'/'", "'//'", "'%'", "'@'", "'<'", "'<='", "'>'", "'>='",
+static const char *const operators[] = { "'('", "'+'", "'-'", "'*'", "'/'", "'//'", "'%'", "'@'", "'<'", "'<='", "'>'", "'>='",
 					 "'=='", "'!='", "'?'", "'.'", "'['", "'and'", "'or'", NULL };
 static const char *const statement_start[] = { "a name", "'for'", "'if'", "'loss'", "'predict'", "'return'", "'require'", NULL };
 
@@ -304,7 +304,7 @@ static void replace(Expected *e, const char *const *list, const char *name)
 /* Says what could stand here in as few words as possible. */
 static const char *expected_text(struct Parse *p, Expected *e)
 {
-	static const char *const line[] = { "the end of the line", NULL };
+	static const char *const ends[] = { "the end of the line", "the end of the file", NULL };
 	char *s = "";
 
 	if (expects(e, "'*'")) {
@@ -317,7 +317,7 @@ static const char *expected_text(struct Parse *p, Expected *e)
 		replace(e, statement_start, "a statement");
 	}
 	if (e->n > 1)
-		replace(e, line, NULL);
+		replace(e, ends, NULL);
 	for (int i = 0; i < e->n; i++)
 		s = arena_printf(p->arena, "%s%s%s", s, i == 0 ? "" : i == e->n - 1 ? " or " : ", ", e->name[i]);
 	return s;
@@ -330,7 +330,7 @@ static const char *found_text(struct Parse *p, const yypcontext_t *cx)
 	int32_t n = loc->end - loc->begin;
 
 	if (yypcontext_token(cx) == YYSYMBOL_YYEOF)
-		return "the end of the file";
+		return p->whole ? "the end of the file" : "the end";
 	if (n <= 0 || n > 40 || !strcmp(name, "the end of the line"))
 		return name;
 	return arena_printf(p->arena, "'%.*s'", (int)n, p->text + (loc->begin - p->offset));
@@ -341,7 +341,7 @@ static int yyreport_syntax_error(const yypcontext_t *cx, struct Parse *p, void *
 	static const char *const top[] = { "const", "data", "block", "model", "train" };
 	yysymbol_kind_t kinds[80];
 	Expected e = { .n = yypcontext_expected_tokens(cx, kinds, 80) };
-	const Bracket *open = p->nopen > 0 ? &p->open[p->nopen - 1] : NULL;
+	const Bracket *open = p->unclosed.open ? &p->unclosed : p->nopen > 0 ? &p->open[p->nopen - 1] : NULL;
 	const YYLTYPE *loc = yypcontext_location(cx);
 	bool at_top;
 
@@ -355,6 +355,7 @@ static int yyreport_syntax_error(const yypcontext_t *cx, struct Parse *p, void *
 	if (open && (open->open != '{' || yypcontext_token(cx) == YYSYMBOL_YYEOF) &&
 	    (p->line_start || p->last == DL_EOF || p->last == DL_NL))
 		diag_note(p->diag, open->span, "'%c' is opened here", open->open);
+	p->unclosed = (Bracket){ 0 };
 	if (at_top && loc->end > loc->begin) {
 		Suggest s = suggest_start(arena_strndup(p->arena, p->text + (loc->begin - p->offset),
 							(size_t)(loc->end - loc->begin)));

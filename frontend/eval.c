@@ -23,6 +23,8 @@ Val eval_const(Front *f, const char *name, Span at)
 		k->state = 1;
 		Override *o = override_find(f, NULL, name);
 		Expr *over = o ? override_expr(f, o, k->expr->kind == E_STR) : NULL;
+		if (over)
+			sema_constant(f, over);
 		k->value = o && !over ? POISON : eval_expr(f, &fr, over ? over : k->expr);
 		k->state = 2;
 	}
@@ -497,7 +499,7 @@ static void run_require(Front *f, Frame *fr, const Stmt *s)
 		return;
 	Val v = eval_expr(f, fr, s->b);
 	if (v.kind != V_POISON)
-		front_error(f, fr, s->span, "%s%s%s", fr->block ? fr->block->name : "", fr->block ? ": " : "",
+		front_error(f, fr, front_span(f, fr, s->span), "%s%s%s", fr->block ? fr->block->name : "", fr->block ? ": " : "",
 			    val_text(f->arena, v));
 }
 

@@ -81,7 +81,7 @@ const char *val_describe(Arena *a, Val v);
 enum {
 	FRONT_MAX_TEXT = 16 << 20,    /* bytes of a model */
 	FRONT_MAX_NODES = 1000000,    /* of the forward function */
-	FRONT_MAX_VARS = 20000,       /* parameters and statistics */
+	FRONT_MAX_VARS = 10000,       /* parameters and statistics */
 	FRONT_MAX_WORK = 20000000,    /* expressions and statements evaluated */
 	FRONT_MAX_CALLS = 100,        /* blocks within blocks */
 	FRONT_MAX_DEPTH = 2000,       /* evaluations within evaluations */
@@ -141,6 +141,7 @@ typedef struct Front {
 	NameMap datasets; /* Dataset */
 	NameMap user_blocks, std_blocks; /* BlockDef */
 	NameMap vars;     /* VarUse */
+	Node *last_var;   /* `var` nodes stand first in the function, in order of their making */
 	NameMap instances; /* full path of a block instance: Instance (param.c) */
 	NameMap reported; /* spans that have an error */
 	Module *module;
@@ -152,6 +153,7 @@ typedef struct Front {
 	int8_t batch_state; /* of `batch`: 0 not evaluated, 1 being evaluated, 2 known */
 	int64_t nodes, nvars, work;
 	int depth, calls;
+	bool recursive;   /* some block calls itself: the model is not evaluated */
 	bool stop;        /* a limit was exceeded: evaluate nothing more */
 } Front;
 
@@ -178,8 +180,8 @@ void sema_constant(Front *f, Expr *e);
 /* Arithmetic and comparison of constants; operands are numbers, bools, strings or lists. */
 Val value_binary(Front *f, const Frame *fr, Span s, Operator op, Val a, Val b);
 Val value_unary(Front *f, const Frame *fr, Span s, Operator op, Val a);
-/* Checks a float that a computation gave. */
-Val value_finite(Front *f, const Frame *fr, Span s, double v, BatchMark mark);
+/* Checks a float that a computation gave; `what` names the computation. */
+Val value_finite(Front *f, const Frame *fr, Span s, const char *what, double v, BatchMark mark);
 
 /* ---- eval.c ------------------------------------------------------------------------------------------- */
 

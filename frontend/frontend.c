@@ -180,8 +180,10 @@ static void build(Front *f, const char *path)
 			diag_error(f->diag, (Span){ f->user_source, 0, 0 }, "%s has no model block", path);
 		return;
 	}
-	eval_stmts(f, &fr, model->body);
-	check_loss(f, model->span);
+	if (!f->recursive) {
+		eval_stmts(f, &fr, model->body);
+		check_loss(f, model->span);
+	}
 	if (diag_errors(f->diag) == 0) {
 		dataset_finish(f);
 		finish_outputs(f);

@@ -81,6 +81,18 @@ const char *param_path(Front *f, const Frame *fr, const Expr *call, const char *
 	return path;
 }
 
+/* The node that reads a new variable, behind those of the older ones. */
+static Value *var_node(Front *f, const Var *v)
+{
+	Builder b = f->b;
+
+	b.before = f->last_var ? f->last_var->next : f->func->body->first;
+	b.span = v->span;
+	f->last_var = ir_node(&b, OP_var, 0, NULL, &(Attr){ .s = v->name }, &v->type);
+	f->nodes++;
+	return f->last_var->res[0];
+}
+
 static Val use_again(Front *f, const Frame *fr, const Expr *e, const VarUse *u, const Type *t, VarRole role)
 {
 	const Var *v = u->var;
@@ -128,10 +140,8 @@ Val param_use(Front *f, const Frame *fr, const Expr *e, const char *name, const 
 	v->stream = f->module->streams++;
 	v->decay = (int8_t)decay;
 	v->span = user;
-	f->b.span = user;
 	u = ARENA_NEW(f->arena, VarUse);
-	*u = (VarUse){ v, ir_var(&f->b, v) };
+	*u = (VarUse){ v, var_node(f, v) };
 	name_put(f->arena, &f->vars, full, u);
-	f->nodes++;
 	return val_tensor(u->value);
 }

@@ -14,17 +14,18 @@ typedef struct Parse {
 	Diag *diag;
 	int source;
 	const char *text;
+	bool whole;         /* a file, not one expression */
 	int32_t offset;     /* of text[0] in the source */
 	int32_t pos;        /* offset of the next byte to scan */
 	int start;          /* the token that chooses what is parsed; 0 once given */
 	int last;           /* the token given last, 0 at the start */
 	bool line_start;    /* the token given last is the first of its line */
 	bool newline;       /* a line has ended since the token given last */
-	bool ended;         /* the newline before the end of the file has been given */
 	bool fatal;         /* stop: what follows would only repeat the fault */
 	bool deep;          /* nesting has been reported */
 	Bracket open[AST_MAX_BRACKETS];
 	int nopen;
+	Bracket unclosed;   /* closed by a `}` that came too early, until reported */
 	Ast *ast;
 	Expr *expr;
 	/* List ends, so that appending is one step. */

@@ -265,7 +265,7 @@ static void walk_block(Walk *w, BlockDef *b, const Expr *call)
 		diag_error(w->f->diag, call->span, "block '%s' calls itself: %s%s", b->name, cycle, b->name);
 		diag_note(w->f->diag, b->span, "'%s' is defined here", b->name);
 		diag_hint(w->f->diag, "blocks are written out where they are called; use a loop");
-		w->f->stop = true;
+		w->f->recursive = true;
 		return;
 	}
 	b->state = 1;

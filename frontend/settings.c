@@ -74,8 +74,6 @@ Expr *override_expr(Front *f, Override *o, bool text)
 		o->expr = text && o->text[0] != '"' ? text_expr(f, o)
 						    : ast_parse_expr(f->arena, f->diag, o->span.source, o->text,
 								     strlen(o->text), o->offset);
-	if (!o->read && o->expr)
-		sema_constant(f, o->expr);
 	o->read = true;
 	return o->expr;
 }

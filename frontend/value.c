@@ -115,10 +115,10 @@ const char *val_describe(Arena *a, Val v)
 
 /* ---- arithmetic ----------------------------------------------------------------------------------- */
 
-Val value_finite(Front *f, const Frame *fr, Span s, double v, BatchMark mark)
+Val value_finite(Front *f, const Frame *fr, Span s, const char *what, double v, BatchMark mark)
 {
 	if (!isfinite(v)) {
-		front_error(f, fr, s, "the result is not a finite number");
+		front_error(f, fr, s, "%s is not a finite number", what);
 		return POISON;
 	}
 	return (Val){ .kind = V_FLOAT, .f = v, .mark = mark };
@@ -201,7 +201,8 @@ static Val float_binary(Front *f, const Frame *fr, Span s, Operator op, Val a, V
 	case O_FLOORDIV: r = floor(x / y); break;
 	default: r = x - floor(x / y) * y; break;
 	}
-	return value_finite(f, fr, s, r, mark_of(op, a, b, false));
+	return value_finite(f, fr, s, arena_printf(f->arena, "%s %s %s", val_text(f->arena, a), ast_operator_text(op), val_text(f->arena, b)),
+			    r, mark_of(op, a, b, false));
 }
 
 static Val compare(Front *f, const Frame *fr, Span s, Operator op, Val a, Val b)
