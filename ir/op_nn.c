@@ -295,22 +295,14 @@ bool t_layer_norm(const Node *n, Type *res, char why[256])
 	return channel_arg(n, 1, x->dim[x->ndim - 1], why) && channel_arg(n, 2, x->dim[x->ndim - 1], why);
 }
 
-/* (x - mean) * 1/sqrt(var + eps) over `axes`, biased variance; *mean and *var, with axes kept, for who wants them. */
-static Value *normalised(Builder *b, Value *x, const IntList *axes, double eps, Value **mean, Value **var)
-{
-	*mean = ir_reduce(b, OP_mean, x, axes, true);
-	Value *d = ir_binary(b, OP_sub, x, *mean);
-	*var = ir_reduce(b, OP_mean, ir_binary(b, OP_mul, d, d), axes, true);
-	Value *rstd = ir_unary(b, OP_rsqrt, ir_binary_c(b, OP_add, *var, eps));
-	return ir_binary(b, OP_mul, d, rstd);
-}
-
 bool x_layer_norm(Builder *b, Node *n, bool training, Value **res)
 {
 	(void)training;
-	Value *mean, *var;
-	IntList last = ir_list(1, &(int64_t){ op_arg(n, 0)->ndim - 1 });
-	Value *y = normalised(b, n->arg[0], &last, ir_float(n, "eps"), &mean, &var);
+	Value *x = n->arg[0];
+	Value *d = ir_binary(b, OP_sub, x, ir_reduce_last(b, OP_mean, x, true));
+	Value *var = ir_reduce_last(b, OP_mean, ir_binary(b, OP_mul, d, d), true);
+	Value *rstd = ir_unary(b, OP_rsqrt, ir_binary_c(b, OP_add, var, ir_float(n, "eps")));
+	Value *y = ir_binary(b, OP_mul, d, rstd);
 	res[0] = ir_binary(b, OP_add, ir_binary(b, OP_mul, y, n->arg[1]), n->arg[2]);
 	return true;
 }
@@ -357,9 +349,11 @@ static void update_running(Builder *b, Value *running, Value *stat, double m)
 	ir_assign(b, running, ir_binary(b, OP_add, kept, ir_binary_c(b, OP_mul, now, m)));
 }
 
+/* The statistics are nodes of their own kind, which a split batch would change; what is normalised is not, and so
+ * computes x - mean for itself: in one kernel with what follows it. */
 static Value *batch_norm_training(Builder *b, Node *n)
 {
-	Value *x = n->arg[0], *mean, *var;
+	Value *x = n->arg[0];
 	double m = ir_float(n, "momentum");
 	DType d = x->type.dtype;
 	IntList axes = { .n = 0 };
@@ -368,14 +362,17 @@ static Value *batch_norm_training(Builder *b, Node *n)
 			axes.v[axes.n++] = i;
 	int flags = b->flags;
 	b->flags |= x->type.batch ? NF_BATCH_STATS : 0;
-	Value *y = normalised(b, x, &axes, ir_float(n, "eps"), &mean, &var);
+	Value *mean = ir_reduce(b, OP_mean, x, &axes, true);
+	Value *off = ir_binary(b, OP_sub, x, mean);
+	Value *var = ir_reduce(b, OP_mean, ir_binary(b, OP_mul, off, off), &axes, true);
+	Value *rstd = ir_unary(b, OP_rsqrt, ir_binary_c(b, OP_add, var, ir_float(n, "eps")));
 	/* The running variance is the unbiased one. */
 	Value *count = op_count(b, &x->type, &axes, d);
 	Value *fix = ir_binary(b, OP_div, count, ir_binary_c(b, OP_sub, count, 1));
 	update_running(b, n->arg[3], mean, m);
 	update_running(b, n->arg[4], ir_binary(b, OP_mul, var, fix), m);
 	b->flags = flags;
-	return y;
+	return ir_binary(b, OP_mul, ir_binary(b, OP_sub, x, mean), rstd);
 }
 
 bool x_batch_norm(Builder *b, Node *n, bool training, Value **res)

@@ -16,6 +16,7 @@
  *
  * Slices. Values that are disjoint slices of one value along one axis (q, k, v) give its gradient as one concat instead
  * of a sum of padded pieces. */
+#include "saved.h"
 #include "simplify.h"
 
 #include <stdlib.h>
@@ -132,7 +133,7 @@ static Value *reduce_to(Builder *b, Value *g, const Type *like)
 			axes.v[axes.n++] = i;
 	}
 	if (axes.n)
-		g = ir_reduce(b, OP_sum, g, &axes, false);
+		g = ir_reduce(b, OP_sum, g, &axes, lead == 0);
 	g = ir_reshape(b, g, *like);
 	return ir_cast(b, g, like->dtype);
 }
@@ -377,6 +378,8 @@ PassResult pass_autodiff(Module *m, PassCtx *cx)
 	arena_free(w.scratch);
 	if (!good)
 		return PASS_FAILED;
+	simplify_func(step, true);
+	saved_reduce(step);
 	simplify_func(step, true);
 	return PASS_CHANGED;
 }

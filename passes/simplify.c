@@ -182,10 +182,10 @@ typedef struct Simplifier {
 	bool drop_stops, changed;
 } Simplifier;
 
-static Builder before(const Simplifier *s, const Node *n, Node *at)
+static Builder before(const Simplifier *s, Node *n)
 {
 	Builder b = ir_builder(s->m, n->parent);
-	b.before = at;
+	b.before = n;
 	b.span = n->span;
 	b.flags = n->flags;
 	return b;
@@ -193,7 +193,7 @@ static Builder before(const Simplifier *s, const Node *n, Node *at)
 
 static Value *new_const(const Simplifier *s, Node *n, double v)
 {
-	Builder b = before(s, n, n);
+	Builder b = before(s, n);
 	return ir_const(&b, n->res[0]->type, v);
 }
 
@@ -346,6 +346,21 @@ static Value *rule_shape(Simplifier *s, Node *n)
 	}
 }
 
+/* sum(-x) = -sum(x): rounding is symmetric, and the smaller tensor is negated. */
+static Value *rule_reduce(Simplifier *s, Node *n)
+{
+	Node *negated = made_by(n, 0, OP_neg);
+	if (n->op == OP_argmax)
+		return NULL;
+	if (ir_ints(n, "axes")->n == 0)
+		return n->arg[0];
+	if (!negated || n->op == OP_reduce_max)
+		return NULL;
+	Builder b = before(s, n);
+	s->changed = true;
+	return ir_unary(&b, OP_neg, ir_value(&b, n->op, 1, &negated->arg[0], n->attr, NULL));
+}
+
 /* A product reads a matrix that is stored transposed with a flag. */
 static Value *rule_matmul(Simplifier *s, Node *n)
 {
@@ -409,7 +424,7 @@ static Value *apply_rules(Simplifier *s, Node *n)
 	case K_SHAPE:
 		return rule_shape(s, n);
 	case K_REDUCE:
-		return n->op != OP_argmax && ir_ints(n, "axes")->n == 0 ? n->arg[0] : NULL;
+		return rule_reduce(s, n);
 	case K_MATRIX:
 		return n->op == OP_matmul ? rule_matmul(s, n) : NULL;
 	default:
