@@ -35,6 +35,7 @@ static void catch_signals(void)
 	sigemptyset(&a.sa_mask);
 	sigaction(SIGINT, &a, NULL);
 	sigaction(SIGTERM, &a, NULL);
+	signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is met like a full disk: by write's error */
 }
 
 typedef struct Session {

@@ -54,7 +54,7 @@ static const char *main_key(const char *type)
 	return !strcmp(type, "idx") || !strcmp(type, "npy") ? "dir" : "file";
 }
 
-const PlanSetting *data_setting(const DataSet *s, const char *key)
+static const PlanSetting *setting(const DataSet *s, const char *key)
 {
 	return plan_setting(s->decl->settings, s->decl->nsettings, key);
 }
@@ -72,7 +72,7 @@ static const char *override(const DataSet *s, const char *key)
 const char *data_text(const DataSet *s, const char *key)
 {
 	const char *given = override(s, key);
-	const PlanSetting *p = data_setting(s, key);
+	const PlanSetting *p = setting(s, key);
 	if (!given && p && p->kind == 's')
 		given = p->s;
 	return given && given[0] ? given : NULL;
@@ -81,9 +81,11 @@ const char *data_text(const DataSet *s, const char *key)
 bool data_number(const DataSet *s, const char *key, double dflt, double *out, Fail *f)
 {
 	const char *given = override(s, key);
-	const PlanSetting *p = data_setting(s, key);
+	const PlanSetting *p = setting(s, key);
 	*out = p && p->kind == 'i' ? (double)p->i : p && p->kind == 'f' ? p->f : dflt;
-	if (given) {
+	if (given && (!strcmp(given, "true") || !strcmp(given, "false"))) {
+		*out = given[0] == 't';
+	} else if (given) {
 		char *end;
 		*out = strtod(given, &end);
 		if (end == given || *end || !isfinite(*out))
@@ -113,10 +115,33 @@ static bool open_file(const char *path, int *fd, struct stat *st, Fail *f)
 	return fail(f, EXIT_FILES, "%s: expected a file, found %s", path, S_ISDIR(st->st_mode) ? "a folder" : "something else");
 }
 
-const DataMap *data_map(DataSet *s, const char *path, Fail *f)
+/* Maps the open file; fd is closed. NULL after filling f. */
+static void *map_file(int fd, int64_t size, const char *shown, Fail *f)
+{
+	void *p = NULL;
+	if (size == 0)
+		fail(f, EXIT_INPUT, "%s: the file is empty", shown);
+	else if ((p = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
+		fail(f, EXIT_FILES, "%s: cannot map the file: %s", shown, strerror(errno));
+	close(fd);
+	if (f->code)
+		return NULL;
+	madvise(p, (size_t)size, MADV_WILLNEED);
+	return p;
+}
+
+static void map_free(DataMap *m)
+{
+	munmap((void *)(uintptr_t)m->bytes, (size_t)m->size);
+	free(m->path);
+	free(m->file);
+	free(m);
+}
+
+const DataMap *data_map(DataSet *s, const char *path, const char *shown, Fail *f)
 {
 	for (DataMap *m = *s->maps; m; m = m->next)
-		if (strcmp(m->path, path) == 0)
+		if (strcmp(m->file, path) == 0)
 			return m;
 	char cached[4096];
 	int fd;
@@ -128,25 +153,22 @@ const DataMap *data_map(DataSet *s, const char *path, Fail *f)
 		if (!cache_file(path, "raw", cache_gunzip, cached, sizeof cached, f) || !open_file(cached, &fd, &st, f))
 			return NULL;
 	}
-	void *p = NULL;
-	if (st.st_size == 0)
-		fail(f, EXIT_INPUT, "%s: the file is empty", path);
-	else if ((p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
-		fail(f, EXIT_FILES, "%s: cannot map the file: %s", path, strerror(errno));
-	close(fd);
-	if (f->code)
+	void *p = map_file(fd, st.st_size, shown, f);
+	DataMap *m = p ? calloc(1, sizeof *m) : NULL;
+	if (!m) {
+		if (p)
+			munmap(p, (size_t)st.st_size);
+		if (!f->code)
+			fail(f, EXIT_FILES, "out of memory");
 		return NULL;
-	madvise(p, (size_t)st.st_size, MADV_WILLNEED);
-	DataMap *m = calloc(1, sizeof *m);
-	char *name = strdup(path);
-	if (!m || !name) {
-		free(m);
-		free(name);
-		munmap(p, (size_t)st.st_size);
+	}
+	*m = (DataMap){ .path = strdup(shown), .file = strdup(path), .bytes = p, .size = st.st_size };
+	if (!m->path || !m->file) {
+		map_free(m);
 		fail(f, EXIT_FILES, "out of memory");
 		return NULL;
 	}
-	*m = (DataMap){ .next = *s->maps, .path = name, .bytes = p, .size = st.st_size };
+	m->next = *s->maps;
 	*s->maps = m;
 	return m;
 }
@@ -404,9 +426,7 @@ void data_close(Data *d)
 		return;
 	while (d->maps) {
 		DataMap *next = d->maps->next;
-		munmap((void *)(uintptr_t)d->maps->bytes, (size_t)d->maps->size);
-		free(d->maps->path);
-		free(d->maps);
+		map_free(d->maps);
 		d->maps = next;
 	}
 	free(d->field);

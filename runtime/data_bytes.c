@@ -30,7 +30,7 @@ bool data_open_bytes(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fa
 	if (!(validation >= 0 && validation < 1))
 		return fail(f, EXIT_INPUT, "data '%s': validation is %g, expected a fraction in [0,1)", s->decl->name, validation);
 	int64_t ahead = strcmp(in->field, "targets") == 0, window = in->ndim ? in->dim[0] : 1;
-	const DataMap *map = data_map(s, path, f);
+	const DataMap *map = data_map(s, path, path, f);
 	if (!map)
 		return false;
 	int64_t held = (int64_t)((double)map->size * validation), kept = map->size - held;

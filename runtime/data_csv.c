@@ -175,7 +175,7 @@ static bool open_split(DataSet *s, const PlanInput *in, const char *path, bool h
 	uint64_t head[2];
 	if (!cache_file(path, header ? "csvh" : "csv", header ? convert_headed : convert_plain, cached, sizeof cached, f))
 		return false;
-	const DataMap *map = data_map(s, cached, f);
+	const DataMap *map = data_map(s, cached, path, f);
 	if (!map)
 		return false;
 	if (map->size >= HEAD)

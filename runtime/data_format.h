@@ -6,10 +6,10 @@
 
 #include "data.h"
 
-/* A file, mapped read-only. `path` is what the user gave; `real` what is mapped (a cache file for `.gz`, CSV). */
+/* A file, mapped read-only. */
 typedef struct DataMap {
 	struct DataMap *next;
-	char *path;
+	char *path, *file; /* what the user gave, for messages; what is mapped (it may be a cache file) */
 	const unsigned char *bytes;
 	int64_t size;
 } DataMap;
@@ -42,13 +42,12 @@ bool data_open_idx(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail
 bool data_open_npy(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
 bool data_open_csv(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
 
-/* A setting as text, number or default: an override first, then the plan's. */
+/* A setting as text, number (true and false are 1 and 0) or default: an override first, then the plan's. */
 const char *data_text(const DataSet *s, const char *key);           /* NULL when absent or "" */
 bool data_number(const DataSet *s, const char *key, double dflt, double *out, Fail *f);
-const PlanSetting *data_setting(const DataSet *s, const char *key); /* of the plan alone; NULL when absent */
 
-/* Maps a file once (a second call finds it again); a gzip file is unpacked into the cache first. */
-const DataMap *data_map(DataSet *s, const char *path, Fail *f);
+/* Maps a file once (a second call finds it again); a gzip file is unpacked into the cache first. Messages name it `shown`. */
+const DataMap *data_map(DataSet *s, const char *path, const char *shown, Fail *f);
 /* Moves the last `fraction` of the training samples into the test split. */
 bool data_hold_out(DataField both[SPLITS], double fraction, const char *name, Fail *f);
 

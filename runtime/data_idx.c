@@ -78,7 +78,7 @@ bool data_open_idx(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail
 			return fail(f, EXIT_FILES, "data '%s' has no files: give a folder with --data %s=DIR, or --data %s.%s=FILE",
 				    s->decl->name, s->decl->name, s->decl->name, in->field);
 		}
-		const DataMap *map = data_map(s, path, f);
+		const DataMap *map = data_map(s, path, path, f);
 		if (!map || !parse(map, &both[split], f))
 			return false;
 	}

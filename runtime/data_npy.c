@@ -137,7 +137,7 @@ bool data_open_npy(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail
 			return fail(f, EXIT_FILES, "data '%s' has no file for '%s': give one with --data %s.%s=FILE.npy", s->decl->name,
 				    in->field, s->decl->name, in->field);
 		}
-		const DataMap *map = data_map(s, path, f);
+		const DataMap *map = data_map(s, path, path, f);
 		if (!map || !parse(map, &both[split], f))
 			return false;
 	}

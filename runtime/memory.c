@@ -2,7 +2,7 @@
  *
  * The mapping starts at a 2 MiB boundary and asks for huge pages; everything around it is given back, so that it counts
  * exactly its own pages. The pattern of --check-memory is a hash of the word's index: a store of any data, zeros
- * included, shows. */
+ * included, shows. Bytes of a word count from its low end: the machine is little-endian (as safetensors is). */
 #include "memory.h"
 
 #include <errno.h>
@@ -66,6 +66,12 @@ void arena_unmap(ArenaMap *m)
 	m->base = NULL;
 }
 
+void arena_mark(const ArenaMap *m, int64_t at)
+{
+	uint64_t word = pattern_word(at / 8);
+	m->base[at] = (unsigned char)~(word >> (8 * (at % 8)));
+}
+
 int64_t arena_high_water(const ArenaMap *m)
 {
 	const uint64_t *w = (const uint64_t *)(const void *)m->base;
@@ -74,12 +80,12 @@ int64_t arena_high_water(const ArenaMap *m)
 		i--;
 	if (i == 0)
 		return 0;
-	uint64_t want = pattern_word(i - 1);
-	unsigned char expect[8];
-	memcpy(expect, &want, 8);
+	uint64_t differs = w[i - 1] ^ pattern_word(i - 1);
 	int64_t end = i * 8;
-	while (m->base[end - 1] == expect[(end - 1) % 8])
+	while (!(differs >> 56)) {
+		differs <<= 8;
 		end--;
+	}
 	return end;
 }
 

@@ -17,6 +17,8 @@ typedef struct ArenaMap {
  * every 8 bytes hold a value of their address instead, for arena_high_water. */
 bool arena_map(ArenaMap *m, int64_t bytes, bool pattern, Fail *f);
 void arena_unmap(ArenaMap *m);
+/* Changes byte `at` to something else than the pattern. */
+void arena_mark(const ArenaMap *m, int64_t at);
 /* End of the highest byte that no longer holds the pattern. */
 int64_t arena_high_water(const ArenaMap *m);
 

@@ -119,7 +119,6 @@ void progress_begin(Progress *p, const Trainer *t, int64_t total, bool quiet)
 	p->tokens_per_sample = data_tokens(t->data);
 	p->bytes = t->run.arena.mapped;
 	p->start = p->last = seconds_now();
-	p->last_step = t->state.step;
 }
 
 static void append(char *line, size_t size, size_t *n, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
@@ -171,7 +170,6 @@ static void show(Progress *p, int64_t step, const StepResult *r, double now)
 	fflush(p->out);
 	p->open = p->terminal;
 	p->last = now;
-	p->last_step = step;
 }
 
 void progress_step(Progress *p, int64_t step, const StepResult *r)
@@ -180,7 +178,7 @@ void progress_step(Progress *p, int64_t step, const StepResult *r)
 		return;
 	double now = seconds_now();
 	int64_t part = (p->total - p->first + 19) / 20;
-	bool due = p->terminal ? now - p->last >= 0.1 : step - p->last_step >= part || now - p->last >= 10;
+	bool due = p->terminal ? now - p->last >= 0.1 : (step - p->first) % part == 0 || now - p->last >= 10;
 	if (due || step == p->total || step == p->first + 1)
 		show(p, step, r, now);
 }

@@ -14,7 +14,7 @@ typedef struct JsonLine {
 
 void json_begin(JsonLine *j);
 void json_int(JsonLine *j, const char *key, int64_t v);
-void json_num(JsonLine *j, const char *key, double v);  /* shortest that reads back; null where not finite */
+void json_num(JsonLine *j, const char *key, double v);  /* 9 digits where they give the float back, else 17; null where not finite */
 void json_bool(JsonLine *j, const char *key, bool v);
 void json_str(JsonLine *j, const char *key, const char *v);
 void json_end(JsonLine *j);                             /* closes the object, adds a newline */
@@ -26,7 +26,6 @@ typedef struct Progress {
 	bool terminal, quiet;
 	int64_t first, total;     /* steps done at the start, steps in all */
 	double start, last;       /* times of the start and of the last line */
-	int64_t last_step;
 	int64_t samples_per_step;
 	int64_t tokens_per_sample; /* > 0: the rate counts tokens */
 	int64_t bytes;             /* memory to show */

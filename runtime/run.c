@@ -245,12 +245,12 @@ static void copy_output(Run *r, const PlanFunc *func, const PlanStep *s, RunCall
 		memcpy(call->large, from, (size_t)bytes);
 }
 
-/* Stores into the last word of the workspace (which is scratch at this moment), so that the high water sees it. */
-static void mark_workspace(Run *r, const PlanStep *s, const PlanPrim *prim)
+/* The last byte of a workspace that is handed out (it is scratch at this moment) counts as written. */
+static void mark_workspace(Run *r, const PlanStep *s)
 {
-	int64_t bytes = prim ? prim->work_bytes : 0;
+	int64_t bytes = r->plan->prims[s->index].work_bytes;
 	if (bytes > 0)
-		r->arena.base[s->off[s->noff - 1] + bytes - 1] ^= 0xff;
+		arena_mark(&r->arena, s->off[s->noff - 1] + bytes - 1);
 }
 
 /* True while the step's first result is finite. */
@@ -277,7 +277,7 @@ static bool run_step(Run *r, const PlanFunc *func, int index, const PlanEnv *env
 		break;
 	case PLAN_PRIM:
 		if (r->check_memory)
-			mark_workspace(r, s, &r->plan->prims[s->index]);
+			mark_workspace(r, s);
 		if (!prim_run(prepared(r, func)->calls[index]))
 			return fail(f, EXIT_BUG, "oneDNN failed in %s (%s)", s->name, s->source);
 		break;
