@@ -1,0 +1,256 @@
+/* Collects what a module's trainer consists of. Each node of a planned function is one step: a kernel, a library call, an
+ * input, an output, a loop's start or end; variables, leaves and views are places and no steps. */
+#include "emit.h"
+
+#include <assert.h>
+
+static uint64_t hash_text(const char *s)
+{
+	uint64_t h = 1469598103934665603u;
+	for (; *s; s++)
+		h = (h ^ (unsigned char)*s) * 1099511628211u;
+	return h;
+}
+
+static void table_put(Emit *e, int32_t kernel)
+{
+	uint64_t at = hash_text(e->kernels.at[kernel].text) % (uint64_t)e->table_size;
+	while (e->table[at] >= 0)
+		at = (at + 1) % (uint64_t)e->table_size;
+	e->table[at] = kernel;
+}
+
+static void table_grow(Emit *e)
+{
+	e->table_size = e->table_size ? e->table_size * 2 : 256;
+	e->table = ARENA_ARRAY(e->a, e->table_size, int32_t);
+	for (int32_t i = 0; i < e->table_size; i++)
+		e->table[i] = -1;
+	for (size_t i = 0; i < e->kernels.len; i++)
+		table_put(e, (int32_t)i);
+}
+
+static int32_t find_kernel(const Emit *e, const char *text, bool special)
+{
+	if (!e->table_size)
+		return -1;
+	for (uint64_t at = hash_text(text) % (uint64_t)e->table_size; e->table[at] >= 0;
+	     at = (at + 1) % (uint64_t)e->table_size) {
+		const EmitKernel *k = &e->kernels.at[e->table[at]];
+		if (k->special == special && strcmp(k->text, text) == 0)
+			return e->table[at];
+	}
+	return -1;
+}
+
+const char *emit_name(Arena *a, const Node *n)
+{
+	if (n->op != OP_fused)
+		return ir_ops[n->op].name;
+	const char *s = "";
+	int shown = 0, all = 0;
+	for (const Node *x = n->body->first; x; x = x->next) {
+		if (x->op == OP_yield || x->op == OP_const || x->op == OP_iota)
+			continue;
+		all++;
+		if (shown < 6) {
+			s = arena_printf(a, "%s%s%s", s, shown ? "+" : "", ir_ops[x->op].name);
+			shown++;
+		}
+	}
+	if (all > shown)
+		s = arena_printf(a, "%s+%d more", s, all - shown);
+	return *s ? s : "const";
+}
+
+static const char *kernel_comment(Arena *a, const Node *n)
+{
+	const char *s = arena_printf(a, "%s:", emit_name(a, n));
+	for (int i = 0; i < n->nargs; i++)
+		s = arena_printf(a, "%s %s", s, type_text(a, &n->arg[i]->type, false));
+	s = arena_printf(a, "%s ->", s);
+	for (int i = 0; i < n->nres; i++)
+		s = arena_printf(a, "%s %s", s, type_text(a, &n->res[i]->type, false));
+	return s;
+}
+
+static int32_t add_kernel(Emit *e, const Node *n, const char *text, bool special)
+{
+	int32_t found = find_kernel(e, text, special);
+	if (found >= 0)
+		return found;
+	EmitKernel k = { text, kernel_comment(e->a, n), special, (double)strlen(text) };
+	vec_push(e->a, &e->kernels, k);
+	if ((int32_t)e->kernels.len * 2 > e->table_size)
+		table_grow(e);
+	else
+		table_put(e, (int32_t)e->kernels.len - 1);
+	return (int32_t)e->kernels.len - 1;
+}
+
+static void fail(Emit *e, const Node *n, const char *what)
+{
+	diag_error(e->m->diag, n->span, "%s: %s", ir_ops[n->op].name, what);
+	e->failed = true;
+}
+
+static bool has_sixteen_bits(const Node *n)
+{
+	for (int i = 0; i < n->nargs; i++)
+		if (n->arg[i]->type.dtype == DT_F16 || n->arg[i]->type.dtype == DT_BF16)
+			return true;
+	for (int i = 0; i < n->nres; i++)
+		if (n->res[i]->type.dtype == DT_F16 || n->res[i]->type.dtype == DT_BF16)
+			return true;
+	return false;
+}
+
+static void kernel_step(Emit *e, EmitFunc *f, const Node *n, int64_t micro)
+{
+	EmitStep s = { .kind = PLAN_KERNEL, .node = n };
+	PlanPrim p;
+	if (has_sixteen_bits(n)) {
+		fail(e, n, "the back end 'cpu' has no kernels for 16-bit floating-point numbers");
+		return;
+	}
+	if (n->op == OP_fused) {
+		const Loop *l = loop_build(e->a, n, micro);
+		if (!l) {
+			fail(e, n, "this combination of ops has no loop form");
+			return;
+		}
+		s.index = add_kernel(e, n, cpu_fused_text(e->a, n, l, micro), false);
+	} else if (cpu_prim(n, &p)) {
+		p.work_bytes = n->work_bytes;
+		s.kind = PLAN_PRIM;
+		s.index = (int32_t)e->prims.len;
+		for (size_t i = 0; i < e->prims.len; i++)
+			if (memcmp(&e->prims.at[i], &p, sizeof p) == 0)
+				s.index = (int32_t)i;
+		if (s.index == (int32_t)e->prims.len)
+			vec_push(e->a, &e->prims, p);
+	} else {
+		const char *text = cpu_special_text(e->a, n, micro);
+		if (!text) {
+			fail(e, n, "this op can be planned, but there is no kernel to run it");
+			return;
+		}
+		s.index = add_kernel(e, n, text, true);
+	}
+	vec_push(e->a, &f->steps, s);
+}
+
+static int32_t input_index(Emit *e, const Node *n)
+{
+	const char *name = ir_str(n, "name");
+	for (size_t i = 0; i < e->inputs.len; i++)
+		if (strcmp(ir_str(e->inputs.at[i], "name"), name) == 0)
+			return (int32_t)i;
+	vec_push(e->a, &e->inputs, n);
+	return (int32_t)e->inputs.len - 1;
+}
+
+static void walk_block(Emit *e, EmitFunc *f, const Block *b, int64_t micro)
+{
+	for (const Node *n = b->first; n; n = n->next) {
+		EmitStep s = { .node = n };
+		if (n->op == OP_input) {
+			s.kind = PLAN_INPUT;
+			s.index = input_index(e, n);
+			vec_push(e->a, &f->steps, s);
+		} else if (n->op == OP_output) {
+			s.kind = PLAN_OUTPUT;
+			s.index = (int32_t)f->outputs.len;
+			vec_push(e->a, &f->outputs, n);
+			vec_push(e->a, &f->steps, s);
+		} else if (n->op == OP_loop) {
+			s.kind = PLAN_LOOP;
+			s.index = (int32_t)ir_int(n, "trips");
+			vec_push(e->a, &f->steps, s);
+			int64_t part = s.index > 0 && micro % s.index == 0 ? micro / s.index : micro;
+			f->micro = part;
+			walk_block(e, f, n->body, part);
+			s.kind = PLAN_END;
+			vec_push(e->a, &f->steps, s);
+		} else if (n->op != OP_var && n->op != OP_yield && !ir_is_view(n)) {
+			kernel_step(e, f, n, micro);
+		}
+	}
+}
+
+Emit *emit_module(Arena *a, const Module *m)
+{
+	Emit *e = ARENA_NEW(a, Emit);
+	e->a = a;
+	e->m = m;
+	for (const Func *f = m->funcs; f; f = f->next) {
+		if (strcmp(f->name, "forward") == 0)
+			continue;
+		EmitFunc ef = { .func = f, .micro = f->batch };
+		walk_block(e, &ef, f->body, f->batch);
+		vec_push(a, &e->funcs, ef);
+	}
+	return e->failed ? NULL : e;
+}
+
+int64_t emit_offset(const Module *m, const Value *v)
+{
+	int64_t bytes = 0;
+	const Value *root = v;
+	while (root->def && ir_is_view(root->def)) {
+		int64_t one = 0;
+		if (root->def->op == OP_slice) {
+			const Type *x = &root->def->arg[0]->type;
+			int64_t axis = ir_int(root->def, "axis"), inner = dtype_bytes(x->dtype);
+			axis = axis < 0 ? axis + x->ndim : axis;
+			for (int64_t i = axis + 1; i < x->ndim; i++)
+				inner *= x->dim[i];
+			one = ir_int(root->def, "start") * inner;
+		}
+		bytes += one;
+		root = root->def->arg[0];
+	}
+	if (root->def && root->def->op == OP_var) {
+		const Var *var = ir_find_var(m, ir_str(root->def, "name"));
+		assert(var && var->offset >= 0);
+		return var->offset + bytes;
+	}
+	assert(root->offset >= 0 && "offsets has placed every stored value");
+	return root->offset + bytes;
+}
+
+void kernel_print(FILE *out, const Emit *e, int kernel)
+{
+	const EmitKernel *k = &e->kernels.at[kernel];
+	fprintf(out, "\n/* %s */\nextern void k%d(unsigned char *, const int64_t *, const PlanEnv *);\nvoid k%d%s", k->comment, kernel,
+		kernel, k->text);
+}
+
+void special_prelude(FILE *out, const Emit *e)
+{
+	bool wide = false;
+	for (size_t i = 0; i < e->kernels.len; i++)
+		wide = wide || (e->kernels.at[i].special && strstr(e->kernels.at[i].text, "_f64("));
+	fputs("#include \"kernel.h\"\n#include <omp.h>\n", out);
+	fputs("#define REAL float\n#define S f32\n#include \"special.h\"\n#undef REAL\n#undef S\n", out);
+	if (wide)
+		fputs("#define REAL double\n#define S f64\n#include \"special.h\"\n#undef REAL\n#undef S\n", out);
+}
+
+void kernels_write(FILE *out, const Emit *e)
+{
+	bool special = false;
+	fputs("#include \"kernel.h\"\n", out);
+	for (size_t i = 0; i < e->kernels.len; i++) {
+		special = special || e->kernels.at[i].special;
+		if (!e->kernels.at[i].special)
+			kernel_print(out, e, (int)i);
+	}
+	if (!special)
+		return;
+	fputc('\n', out);
+	special_prelude(out, e);
+	for (size_t i = 0; i < e->kernels.len; i++)
+		if (e->kernels.at[i].special)
+			kernel_print(out, e, (int)i);
+}

@@ -1,0 +1,328 @@
+/* Writes plan.c: a placed module as the constant tables of runtime/plan.h. */
+#include "emit.h"
+
+#include <assert.h>
+#include <math.h>
+
+_Static_assert((int)DT_F64 == (int)PD_F64 && (int)DT_BOOL == (int)PD_BOOL && (int)DT_I32 == (int)PD_I32,
+	       "plan.h numbers types as ir.h does");
+_Static_assert((int)VAR_COUNTER == (int)PV_COUNTER && (int)VAR_STAT == (int)PV_STAT, "and roles");
+_Static_assert((int)IR_MAX_DIMS == (int)PLAN_MAX_DIMS, "and dimensions");
+
+typedef struct Writer {
+	FILE *out;
+	Emit *e;
+	const Module *m;
+	const BuildOptions *o;
+} Writer;
+
+/* ---- literals ---- */
+
+static void put_string(FILE *out, const char *s)
+{
+	fputc('"', out);
+	for (; s && *s; s++) {
+		unsigned char c = (unsigned char)*s;
+		if (c == '"' || c == '\\')
+			fprintf(out, "\\%c", c);
+		else if (c < 32 || c > 126 || c == '?')
+			fprintf(out, "\\%03o", c);
+		else
+			fputc(c, out);
+	}
+	fputc('"', out);
+}
+
+static void put_number(FILE *out, double v)
+{
+	if (isnan(v))
+		fputs("(0.0 / 0.0)", out);
+	else if (isinf(v))
+		fputs(v > 0 ? "(1.0 / 0.0)" : "(-1.0 / 0.0)", out);
+	else
+		fprintf(out, "%.17g", v);
+}
+
+static void put_list(FILE *out, const int64_t *v, int n)
+{
+	fputs("{ ", out);
+	for (int i = 0; i < n; i++)
+		fprintf(out, "%s%lld", i ? ", " : "", (long long)v[i]);
+	fputs(n ? " }" : "0 }", out);
+}
+
+/* "models/mlp.dl:14", or "" */
+static const char *source_of(const Writer *w, const Node *n)
+{
+	return n->span.source < 0 ? "" : diag_where(w->m->diag, w->e->a, n->span);
+}
+
+/* ---- settings, data, variables ---- */
+
+static int write_settings(const Writer *w, const Section *s, const char *name)
+{
+	int n = 0;
+	fprintf(w->out, "static const PlanSetting %s[] = {\n", name);
+	for (const Setting *x = s ? s->first : NULL; x; x = x->next, n++) {
+		fputs("\t{ .key = ", w->out);
+		put_string(w->out, x->key);
+		switch (x->kind) {
+		case A_STR:
+			fputs(", .kind = 's', .s = ", w->out);
+			put_string(w->out, x->value.s);
+			break;
+		case A_FLOAT:
+			fputs(", .kind = 'f', .f = ", w->out);
+			put_number(w->out, x->value.f);
+			break;
+		case A_INTS:
+			fprintf(w->out, ", .kind = 'l', .n = %d, .list = ", x->value.ints.n);
+			put_list(w->out, x->value.ints.v, x->value.ints.n);
+			break;
+		default:
+			fprintf(w->out, ", .kind = 'i', .i = %lld", (long long)x->value.i);
+		}
+		fputs(" },\n", w->out);
+	}
+	fputs("\t{ 0 }\n};\n", w->out);
+	return n;
+}
+
+static int write_data(const Writer *w)
+{
+	int n = 0;
+	VEC(int) counts = { 0 };
+	for (const Section *s = w->m->sections; s; s = s->next)
+		if (strcmp(s->kind, "data") == 0) {
+			int c = write_settings(w, s, arena_printf(w->e->a, "data_settings%d", n++));
+			vec_push(w->e->a, &counts, c);
+		}
+	n = 0;
+	fputs("static const PlanData data[] = {\n", w->out);
+	for (const Section *s = w->m->sections; s; s = s->next) {
+		if (strcmp(s->kind, "data") != 0)
+			continue;
+		fputs("\t{ ", w->out);
+		put_string(w->out, s->name);
+		fputs(", ", w->out);
+		put_string(w->out, s->type);
+		fprintf(w->out, ", data_settings%d, %d },\n", n, counts.at[n]);
+		n++;
+	}
+	fputs("\t{ 0 }\n};\n", w->out);
+	return n;
+}
+
+static int write_vars(const Writer *w)
+{
+	int n = 0;
+	fputs("static const PlanVar vars[] = {\n", w->out);
+	for (const Var *v = w->m->vars; v; v = v->next, n++) {
+		fputs("\t{ ", w->out);
+		put_string(w->out, v->name);
+		fprintf(w->out, ", %d, %d, %d, ", (int)v->role, (int)v->type.dtype, v->type.ndim);
+		put_list(w->out, v->type.dim, v->type.ndim);
+		fprintf(w->out, ", %lld, %lld },\n", (long long)v->offset, (long long)type_bytes(&v->type));
+	}
+	fputs("\t{ 0 }\n};\n", w->out);
+	return n;
+}
+
+/* One sample of a data field: without the batch's axis. The front end has put the range of its values in the settings
+ * limit_FIELD and ignore_FIELD. */
+static void write_input(const Writer *w, const Node *n)
+{
+	const char *name = ir_str(n, "name"), *dot = strchr(name, '.');
+	const char *field = dot ? dot + 1 : name;
+	const char *set = dot ? arena_strndup(w->e->a, name, (size_t)(dot - name)) : name;
+	int data = -1, i = 0;
+	const Section *section = NULL;
+	for (const Section *s = w->m->sections; s; s = s->next)
+		if (strcmp(s->kind, "data") == 0) {
+			if (strcmp(s->name, set) == 0) {
+				data = i;
+				section = s;
+			}
+			i++;
+		}
+	const Type *t = &n->res[0]->type;
+	int first = t->ndim > 0 && (t->batch & 1) ? 1 : 0;
+	double limit = ir_setting_num(section, arena_printf(w->e->a, "limit_%s", field), 0);
+	double ignore = ir_setting_num(section, arena_printf(w->e->a, "ignore_%s", field), -100);
+	fputs("\t{ ", w->out);
+	put_string(w->out, name);
+	fprintf(w->out, ", %d, ", data);
+	put_string(w->out, field);
+	fprintf(w->out, ", %d, %d, ", (int)t->dtype, t->ndim - first);
+	put_list(w->out, t->dim + first, t->ndim - first);
+	fprintf(w->out, ", %lld, %lld },\n", (long long)limit, (long long)ignore);
+}
+
+static void write_inputs(const Writer *w)
+{
+	fputs("static const PlanInput inputs[] = {\n", w->out);
+	for (size_t i = 0; i < w->e->inputs.len; i++)
+		write_input(w, w->e->inputs.at[i]);
+	fputs("\t{ 0 }\n};\n", w->out);
+}
+
+/* ---- steps ---- */
+
+static void write_prims(const Writer *w)
+{
+	fputs("static const PlanPrim prims[] = {\n", w->out);
+	for (size_t i = 0; i < w->e->prims.len; i++) {
+		const PlanPrim *p = &w->e->prims.at[i];
+		fprintf(w->out, "\t{ %d, %d, %d, { ", (int)p->kind, (int)p->dtype, p->ndim);
+		for (int r = 0; r < 3; r++) {
+			put_list(w->out, p->dims[r], PLAN_MAX_DIMS);
+			fputs(r < 2 ? ", " : " }, { ", w->out);
+		}
+		for (int r = 0; r < 3; r++) {
+			put_list(w->out, p->strides[r], PLAN_MAX_DIMS);
+			fputs(r < 2 ? ", " : " }, ", w->out);
+		}
+		put_list(w->out, p->stride, 2);
+		fputs(", ", w->out);
+		put_list(w->out, p->pad, 2);
+		fputs(", ", w->out);
+		put_list(w->out, p->dilation, 2);
+		fprintf(w->out, ", %lld, %lld },\n", (long long)p->groups, (long long)p->work_bytes);
+	}
+	fputs("\t{ 0 }\n};\n", w->out);
+}
+
+typedef struct Offsets {
+	int64_t off[3 * IR_MAX_ARGS];
+	int noff, nout, nwork;
+} Offsets;
+
+static void step_offsets(const Writer *w, const EmitStep *s, Offsets *x)
+{
+	const Node *n = s->node;
+	*x = (Offsets){ 0 };
+	if (s->kind == PLAN_LOOP || s->kind == PLAN_END)
+		return;
+	assert(n->nargs + n->nres < 3 * IR_MAX_ARGS);
+	for (int i = 0; i < n->nargs; i++)
+		x->off[x->noff++] = emit_offset(w->m, n->arg[i]);
+	for (int i = 0; i < n->nres; i++)
+		x->off[x->noff++] = emit_offset(w->m, n->res[i]);
+	x->nout = n->nres;
+	if (n->work_bytes > 0 && (s->kind == PLAN_KERNEL || s->kind == PLAN_PRIM)) {
+		x->off[x->noff++] = n->work_offset;
+		x->nwork = 1;
+	}
+}
+
+/* Offsets and result bytes of all steps in two arrays, the steps in a third. */
+static void write_steps(const Writer *w, const EmitFunc *f, int number)
+{
+	Offsets x;
+	fprintf(w->out, "static const int64_t off%d[] = {\n", number);
+	for (size_t i = 0; i < f->steps.len; i++) {
+		step_offsets(w, &f->steps.at[i], &x);
+		for (int k = 0; k < x.noff; k++)
+			fprintf(w->out, "%s%lld,", k ? " " : "\t", (long long)x.off[k]);
+		if (x.noff)
+			fputc('\n', w->out);
+	}
+	fprintf(w->out, "\t0\n};\nstatic const int64_t bytes%d[] = {\n", number);
+	for (size_t i = 0; i < f->steps.len; i++) {
+		const Node *n = f->steps.at[i].node;
+		step_offsets(w, &f->steps.at[i], &x);
+		for (int k = 0; k < x.nout; k++)
+			fprintf(w->out, "\t%lld,\n", (long long)type_bytes(&n->res[k]->type));
+	}
+	fprintf(w->out, "\t0\n};\nstatic const PlanStep steps%d[] = {\n", number);
+	int at = 0, out = 0;
+	for (size_t i = 0; i < f->steps.len; i++) {
+		const EmitStep *s = &f->steps.at[i];
+		step_offsets(w, s, &x);
+		fprintf(w->out, "\t{ %d, %d, ", (int)s->kind, s->kind == PLAN_KERNEL ? 0 : s->index);
+		if (s->kind == PLAN_KERNEL)
+			fprintf(w->out, "k%d, ", s->index);
+		else
+			fputs("0, ", w->out);
+		fprintf(w->out, "off%d + %d, %d, ", number, at, x.noff);
+		put_string(w->out, emit_name(w->e->a, s->node));
+		fputs(", ", w->out);
+		put_string(w->out, source_of(w, s->node));
+		fprintf(w->out, ", bytes%d + %d, %d, %d, %d, 0 },\n", number, out, x.nout, x.nwork,
+			x.nout ? (int)s->node->res[0]->type.dtype : 0);
+		at += x.noff;
+		out += x.nout;
+	}
+	fputs("\t{ 0 }\n};\n", w->out);
+}
+
+static void write_outputs(const Writer *w, const EmitFunc *f, int number)
+{
+	fprintf(w->out, "static const PlanOutput outputs%d[] = {\n", number);
+	for (size_t i = 0; i < f->outputs.len; i++) {
+		const Type *t = &f->outputs.at[i]->arg[0]->type;
+		fputs("\t{ ", w->out);
+		put_string(w->out, ir_str(f->outputs.at[i], "name"));
+		fprintf(w->out, ", %d, %d, ", (int)t->dtype, t->ndim);
+		put_list(w->out, t->dim, t->ndim);
+		fputs(" },\n", w->out);
+	}
+	fputs("\t{ 0 }\n};\n", w->out);
+}
+
+static void write_funcs(const Writer *w)
+{
+	for (size_t i = 0; i < w->e->funcs.len; i++) {
+		write_steps(w, &w->e->funcs.at[i], (int)i);
+		write_outputs(w, &w->e->funcs.at[i], (int)i);
+	}
+	fputs("static const PlanFunc funcs[] = {\n", w->out);
+	for (size_t i = 0; i < w->e->funcs.len; i++) {
+		const EmitFunc *f = &w->e->funcs.at[i];
+		fprintf(w->out, "\t{ \"%s\", %lld, %lld, steps%zu, %zu, outputs%zu, %zu, %lld },\n", f->func->name,
+			(long long)f->func->batch, (long long)f->micro, i, f->steps.len, i, f->outputs.len,
+			(long long)f->func->arena_bytes);
+	}
+	fputs("\t{ 0 }\n};\n", w->out);
+}
+
+/* ---- the plan ---- */
+
+/* What the C compiler was told to use: the trainer refuses a processor without it. */
+static const char isa_text[] =
+	"#ifdef __AVX512F__\n#define ISA_AVX512 \"avx512f avx512bw avx512dq avx512vl \"\n#else\n#define ISA_AVX512 \"\"\n#endif\n"
+	"#ifdef __AVX2__\n#define ISA_AVX2 \"avx2 \"\n#else\n#define ISA_AVX2 \"\"\n#endif\n"
+	"#ifdef __FMA__\n#define ISA_FMA \"fma\"\n#else\n#define ISA_FMA \"\"\n#endif\n";
+
+void plan_write(FILE *out, Emit *e, const BuildOptions *o)
+{
+	Writer w = { out, e, e->m, o };
+	int64_t arena = 0;
+	for (size_t i = 0; i < e->funcs.len; i++)
+		if (e->funcs.at[i].func->arena_bytes > arena)
+			arena = e->funcs.at[i].func->arena_bytes;
+	fputs("#include \"plan.h\"\n\n", out);
+	fputs(isa_text, out);
+	for (size_t i = 0; i < e->kernels.len; i++)
+		fprintf(out, "extern void k%zu(unsigned char *, const int64_t *, const PlanEnv *);\n", i);
+	int nvars = write_vars(&w), ndata = write_data(&w);
+	int ntrain = write_settings(&w, ir_find_section(e->m, "train", ""), "train");
+	write_inputs(&w);
+	write_prims(&w);
+	write_funcs(&w);
+	fprintf(out, "const Plan dl_plan = {\n\t.version = PLAN_VERSION, .target = \"cpu\", .isa = ISA_AVX512 ISA_AVX2 ISA_FMA,\n\t.model = ");
+	put_string(out, e->m->name);
+	fputs(", .model_path = ", out);
+	put_string(out, o->model_path);
+	fputs(",\n\t.fingerprint = ", out);
+	put_string(out, o->fingerprint);
+	fputs(",\n\t.json = ", out);
+	put_string(out, o->json);
+	fprintf(out, ",\n\t.arena_bytes = %lld, .budget_bytes = %lld, .threads = %d, .seed = %lluu,\n", (long long)arena,
+		(long long)o->budget_bytes, o->threads, (unsigned long long)o->seed);
+	fprintf(out, "\t.batch = %lld, .micro_batch = %lld,\n", (long long)e->m->batch, (long long)o->micro_batch);
+	fprintf(out, "\t.vars = vars, .nvars = %d, .prims = prims, .nprims = %zu, .inputs = inputs, .ninputs = %zu,\n", nvars,
+		e->prims.len, e->inputs.len);
+	fprintf(out, "\t.data = data, .ndata = %d, .funcs = funcs, .nfuncs = %zu, .train = train, .ntrain = %d\n};\n", ndata,
+		e->funcs.len, ntrain);
+}
