@@ -251,6 +251,7 @@ typedef struct Rewrite {
 	const Split *s;
 	Func *f;
 	Node **node;     /* by position */
+	bool *inside;    /* by position: computed in loops */
 	int32_t nodes, values;
 	int *group;      /* by position, of nodes outside the loops: the loop that they come before */
 	Value **outer;   /* by value id: what stands for a batch_sum outside its loop */
@@ -290,11 +291,11 @@ static void place_outside(Rewrite *r)
 	for (int32_t i = r->nodes; i-- > 0;) {
 		const Node *n = r->node[i];
 		int need = r->group[i];
-		if (in_loop(n))
+		if (r->inside[i])
 			need = n->nres ? facts(n->res[0])->stage : facts(n->arg[1])->stage;
 		for (int j = 0; j < n->nargs; j++) {
 			const Node *def = n->arg[j]->def;
-			if (!in_loop(def) && need < r->group[def->pos])
+			if (!r->inside[def->pos] && need < r->group[def->pos])
 				r->group[def->pos] = need;
 		}
 	}
@@ -307,12 +308,12 @@ static bool *needed_in(const Rewrite *r, int k)
 	for (int32_t i = r->nodes; i-- > 0;) {
 		const Node *n = r->node[i];
 		bool sum = n->op == OP_batch_sum && loop_of_sum(r, n) == k;
-		if (n->op == OP_assign && in_loop(n))
+		if (n->op == OP_assign && r->inside[i])
 			need[i] = loop_of_assign(r) == k;
 		if (!need[i] && !sum)
 			continue;
 		for (int j = 0; j < n->nargs; j++)
-			if (in_loop(n->arg[j]->def))
+			if (r->inside[n->arg[j]->def->pos])
 				need[n->arg[j]->def->pos] = true;
 	}
 	return need;
@@ -389,8 +390,11 @@ static bool rewrite(const Split *s, Func *f, int64_t micro)
 	r.node = ARENA_ARRAY(s->scratch, r.nodes, Node *);
 	r.group = ARENA_ARRAY(s->scratch, r.nodes, int);
 	r.outer = ARENA_ARRAY(s->scratch, r.values, Value *);
-	for (Node *n = f->body->first; n; n = n->next)
+	r.inside = ARENA_ARRAY(s->scratch, r.nodes, bool);
+	for (Node *n = f->body->first; n; n = n->next) {
 		r.node[n->pos] = n;
+		r.inside[n->pos] = in_loop(n);
+	}
 	Builder b = ir_builder(f->module, f->body);
 	r.end = ir_region(&b, OP_yield, 0, NULL, NULL, 0, NULL);
 	place_outside(&r);
@@ -398,7 +402,7 @@ static bool rewrite(const Split *s, Func *f, int64_t micro)
 	for (int g = 0; g <= s->stages && good; g++) {
 		for (int32_t i = 0; i < r.nodes; i++) {
 			Node *n = r.node[i];
-			if (in_loop(n) || n->op == OP_batch_sum || r.group[i] != g)
+			if (r.inside[i] || n->op == OP_batch_sum || r.group[i] != g)
 				continue;
 			read_outer(&r, n);
 			ir_move_before(n, r.end);
@@ -406,7 +410,7 @@ static bool rewrite(const Split *s, Func *f, int64_t micro)
 		good = g == s->stages || make_loop(&r, g);
 	}
 	for (int32_t i = 0; i < r.nodes; i++)
-		if (in_loop(r.node[i]) || r.node[i]->op == OP_batch_sum)
+		if (r.inside[i] || r.node[i]->op == OP_batch_sum)
 			ir_unlink(r.node[i]);
 	ir_unlink(r.end);
 	return good;
