@@ -142,6 +142,7 @@ bool eval_shape(Front *f, const Frame *fr, Span s, Val v, bool minus_one, Type *
 		return false;
 	}
 	*out = (Type){ .ndim = (uint8_t)v.n };
+	int64_t elems = 1;
 	for (int32_t i = 0; i < v.n; i++) {
 		Val d = v.at[i];
 		if (d.kind == V_POISON)
@@ -149,6 +150,10 @@ bool eval_shape(Front *f, const Frame *fr, Span s, Val v, bool minus_one, Type *
 		if (d.kind != V_INT || (d.i < 1 && !(minus_one && !open && d.i == -1))) {
 			front_error(f, fr, s, "dimension %d of %s is %s, expected a whole number of at least 1", (int)i,
 				    val_text(f->arena, v), val_text(f->arena, d));
+			return false;
+		}
+		if (d.i > 0 && __builtin_mul_overflow(elems, d.i, &elems)) {
+			front_error(f, fr, s, "the shape %s has more than 2^63 elements", val_text(f->arena, v));
 			return false;
 		}
 		if (d.mark == BM_OTHER) {

@@ -87,16 +87,84 @@ static void note_origin(Front *f, const Frame *fr, const Expr *e, Span error)
 	diag_note(f->diag, l->span, "'%s' is made here, %s", e->s, val_text(f->arena, l->value));
 }
 
+static bool same_name(const Expr *a, const Expr *b)
+{
+	return a->kind == E_NAME && b->kind == E_NAME && !strcmp(a->s, b->s);
+}
+
 static void note_operands(Front *f, const Frame *fr, const Expr *e, Span error)
 {
 	if (e->kind == E_BINARY) {
 		note_origin(f, fr, e->op.a, error);
-		note_origin(f, fr, e->op.b, error);
+		if (!same_name(e->op.a, e->op.b))
+			note_origin(f, fr, e->op.b, error);
 	} else if (e->kind == E_CALL) {
 		int n = 0;
 		for (const Arg *a = e->call.args; a && n < 3; a = a->next, n++)
 			note_origin(f, fr, a->value, error);
 	}
+}
+
+/* ---- the batch ---- */
+
+static Type scaled(Type t, int64_t k)
+{
+	for (int i = 0; i < t.ndim; i++)
+		if (tensor_is_batch(&t, i) && __builtin_mul_overflow(t.dim[i], k, &t.dim[i]))
+			t.dim[i] = INT64_MAX;
+	return t;
+}
+
+/* Whether the node keeps its meaning at another batch size: with every batch dimension scaled, its type rule must give
+ * the scaled results. Else some operand has a fixed size where another has the batch. */
+static bool scales(Front *f, const Node *n)
+{
+	const OpInfo *o = &ir_ops[n->op];
+	Value *arg = ARENA_ARRAY(f->arena, n->nargs, Value), *res = ARENA_ARRAY(f->arena, n->nres, Value);
+	Type got[8] = { { 0 } };
+	Node other = *n;
+	char why[256];
+
+	other.arg = ARENA_ARRAY(f->arena, n->nargs, Value *);
+	other.res = ARENA_ARRAY(f->arena, n->nres, Value *);
+	for (int i = 0; i < n->nargs; i++) {
+		arg[i] = *n->arg[i];
+		arg[i].type = scaled(arg[i].type, 2);
+		other.arg[i] = &arg[i];
+	}
+	for (int i = 0; i < n->nres; i++) {
+		res[i] = *n->res[i];
+		got[i] = res[i].type = scaled(res[i].type, 2);
+		other.res[i] = &res[i];
+	}
+	if (!o->type(&other, got, why))
+		return false;
+	for (int i = 0; i < n->nres; i++)
+		if (!type_equal(&got[i], &res[i].type))
+			return false;
+	return true;
+}
+
+static bool check_batch(Front *f, const Frame *fr, const Expr *e, const Node *n)
+{
+	const char *types = "";
+	uint16_t marks = 0;
+
+	for (int i = 0; i < n->nargs; i++) {
+		marks |= n->arg[i]->type.batch;
+		types = arena_printf(f->arena, "%s%s%s", types, i ? ", " : "", type_text(f->arena, &n->arg[i]->type, true));
+	}
+	if (!marks)
+		return true;
+	if ((n->op == OP_conv2d || (ir_ops[n->op].kind == K_KERNEL && n->op != OP_embedding)) && marks != 1) {
+		front_error(f, fr, e->span, "%s: the batch must be axis 0, got %s (the batch has a ')", ir_ops[n->op].name, types);
+		return false;
+	}
+	if (scales(f, n))
+		return true;
+	if (front_error(f, fr, e->span, "%s: %s fit only at this batch size (the batch has a ')", ir_ops[n->op].name, types))
+		diag_hint(f->diag, "a fixed size meets the batch; write 'batch' where the batch is meant");
+	return false;
 }
 
 Node *prim_node(Front *f, const Frame *fr, const Expr *e, OpCode op, int nargs, Value *const *args, const Attr *attrs,
@@ -121,7 +189,7 @@ Node *prim_node(Front *f, const Frame *fr, const Expr *e, OpCode op, int nargs, 
 	n = ir_node(&f->b, op, nargs, args, attrs, given);
 	f->b.flags = 0;
 	if (!f->b.failed)
-		return n;
+		return check_batch(f, fr, e, n) ? n : NULL;
 	note_operands(f, fr, e, user);
 	front_trace(f, fr, e->span);
 	return NULL;
