@@ -660,28 +660,30 @@ static void index_users(Fuse *f)
 		count_uses(f, n, n->pos, true, fill);
 }
 
-static void fuse_block(Fuse *f, Block *b)
+/* Numbers the function anew: earlier blocks have new values. */
+static void fuse_block(Func *fn, PassCtx *cx, Block *b)
 {
+	Arena *scratch = arena_new();
+	Fuse f = { .m = fn->module, .cx = cx, .a = scratch, .block = b };
+	f.nnodes = ir_number(fn, &f.nvalues);
+	f.node = ARENA_ARRAY(scratch, f.nnodes, Node *);
+	f.group = ARENA_ARRAY(scratch, f.nnodes, Group *);
+	f.squeezed = ARENA_ARRAY(scratch, f.nnodes, bool);
+	f.mark = ARENA_ARRAY(scratch, f.nnodes, uint32_t);
+	f.last_reader = ARENA_ARRAY(scratch, f.nvalues, int32_t);
+	f.map = ARENA_ARRAY(scratch, f.nvalues, Value *);
+	index_users(&f);
+	for (int32_t v = 0; v < f.nvalues; v++)
+		f.last_reader[v] = -1;
 	for (Node *n = b->first; n; n = n->next)
-		if (n->op == OP_loop)
-			fuse_block(f, n->body);
-	f->block = b;
-	f->groups.len = 0;
-	f->groups.at = NULL;
-	f->groups.cap = 0;
-	index_users(f);
-	memset(f->group, 0, (size_t)f->nnodes * sizeof *f->group);
-	memset(f->node, 0, (size_t)f->nnodes * sizeof *f->node);
-	for (int32_t v = 0; v < f->nvalues; v++)
-		f->last_reader[v] = -1;
+		f.node[n->pos] = n;
 	for (Node *n = b->first; n; n = n->next)
-		f->node[n->pos] = n;
-	for (Node *n = b->first; n; n = n->next)
-		visit(f, n);
-	for (size_t i = 0; i < f->groups.len; i++)
-		if (!f->groups.at[i]->gone)
-			peel_views(f, f->groups.at[i]);
-	fuse_materialise(f);
+		visit(&f, n);
+	for (size_t i = 0; i < f.groups.len; i++)
+		if (!f.groups.at[i]->gone)
+			peel_views(&f, f.groups.at[i]);
+	fuse_materialise(&f);
+	arena_free(scratch);
 }
 
 static void set_work(Block *b, const PassCtx *cx)
@@ -696,17 +698,10 @@ static void set_work(Block *b, const PassCtx *cx)
 
 bool fuse_func(Func *fn, PassCtx *cx)
 {
-	Arena *scratch = arena_new();
-	Fuse f = { .m = fn->module, .cx = cx, .a = scratch };
-	f.nnodes = ir_number(fn, &f.nvalues);
-	f.node = ARENA_ARRAY(scratch, f.nnodes, Node *);
-	f.group = ARENA_ARRAY(scratch, f.nnodes, Group *);
-	f.squeezed = ARENA_ARRAY(scratch, f.nnodes, bool);
-	f.mark = ARENA_ARRAY(scratch, f.nnodes, uint32_t);
-	f.last_reader = ARENA_ARRAY(scratch, f.nvalues, int32_t);
-	f.map = ARENA_ARRAY(scratch, f.nvalues, Value *);
-	fuse_block(&f, fn->body);
-	arena_free(scratch);
+	fuse_block(fn, cx, fn->body);
+	for (Node *n = fn->body->first; n; n = n->next)
+		if (n->op == OP_loop)
+			fuse_block(fn, cx, n->body);
 	ir_dce(fn);
 	set_work(fn->body, cx);
 	return true;
