@@ -75,11 +75,13 @@ bool rule_view(const Node *n, int64_t *delta)
 /* ---- storing over an operand ----
  *
  * A kernel walks its elements in passes: each reduction ends one, and what reads the reduction's value belongs to a later
- * one. Within a pass it loads an element before it stores that element. So a store over an operand is sound where the
- * operand is read in step (element i for element i) and in no pass after the store's:
+ * one. A pass evaluates again what it needs from the operands, and loads an element before it stores that element; a result
+ * is stored in the last pass that evaluates anything from it. So a store over an operand is sound where the operand is read
+ * in step (element i for element i) and in no pass after the store's:
  *
- *     y = exp(x - max(x))     over x: read in pass 0 (max) and pass 1 (exp), stored in pass 1
- *     y = relu(x), z = x - mean(x)     not y over x: stored in pass 0, read for z in pass 1 */
+ *     y = exp(x - max(x))              over x: read in pass 0 (max) and pass 1 (exp), stored in pass 1
+ *     y = relu(x), z = x - mean(x)     not y over x: stored in pass 0, read for z in pass 1
+ *     y = relu(x), z = y - mean(y)     y over x: read in pass 0 (mean) and pass 1 (z), stored in pass 1 */
 
 /* How a body value reads the parameter whose bytes are stored over, not counting what a reduction has read. */
 typedef enum Reach {
@@ -91,6 +93,7 @@ typedef enum Reach {
 typedef struct Reading {
 	Reach reach;
 	int pass; /* the first one in which the value can be known */
+	int last; /* the last one that evaluates anything from it */
 } Reading;
 
 static bool same_elements(const Value *a, const Value *b)
@@ -101,7 +104,7 @@ static bool same_elements(const Value *a, const Value *b)
 /* Of the result of `n`, given its operands' in `of` (by id). */
 static Reading read_node(const Node *n, const Value *param, const Reading *of)
 {
-	Reading r = { REACH_NONE, 0 };
+	Reading r = { REACH_NONE, 0, 0 };
 	bool in_step = ir_ops[n->op].kind == K_EWISE || (ir_ops[n->op].flags & OPF_VIEW);
 
 	for (int i = 0; i < n->nargs; i++) {
@@ -116,15 +119,6 @@ static Reading read_node(const Node *n, const Value *param, const Reading *of)
 			r.reach = REACH_OTHER;
 	}
 	return r;
-}
-
-static const char *last_read(const Reading *r, int stored_pass)
-{
-	if (r->reach == REACH_OTHER)
-		return "the kernel reads it out of step (broadcast or another order)";
-	if (r->reach == REACH_STEP && r->pass > stored_pass)
-		return "the kernel reads it again in a later pass";
-	return NULL;
 }
 
 /* Ids of a fused body's values run from 0; this many there are. */
@@ -143,24 +137,35 @@ static int32_t body_values(const Block *b)
 static const char *check_body(Arena *a, const Block *b, const Value *param, const Value *stored)
 {
 	Reading *of = ARENA_ARRAY(a, body_values(b), Reading);
-	const char *why = NULL;
+	bool out_of_step = false;
 
 	of[param->id].reach = REACH_STEP;
 	for (const Node *k = b->first; k; k = k->next) {
 		Reading r = read_node(k, param, of);
 
 		if (ir_ops[k->op].kind == K_REDUCE)
-			r = (Reading){ REACH_NONE, r.pass + 1 };
+			r = (Reading){ REACH_NONE, r.pass + 1, 0 };
 		for (int i = 0; i < k->nres; i++)
 			of[k->res[i]->id] = r;
 	}
-	for (const Node *k = b->first; k; k = k->next) {
-		bool sink = k->op == OP_yield || k->op == OP_assign || ir_ops[k->op].kind == K_REDUCE;
+	for (const Node *k = b->last; k; k = k->prev) {
+		bool reduces = ir_ops[k->op].kind == K_REDUCE;
+		bool sink = k->op == OP_yield || k->op == OP_assign || reduces;
 
-		for (int i = k->op == OP_assign ? 1 : 0; i < k->nargs && sink && !why; i++)
-			why = last_read(&of[k->arg[i]->id], of[stored->id].pass);
+		for (int i = 0; i < k->nargs; i++) {
+			Reading *x = &of[k->arg[i]->id];
+			int seen = reduces ? of[k->res[0]->id].pass - 1 : k->nres ? of[k->res[0]->id].last : x->pass;
+
+			x->last = x->pass > x->last ? x->pass : x->last;
+			x->last = seen > x->last ? seen : x->last;
+			out_of_step |= sink && x->reach == REACH_OTHER && (k->op != OP_assign || i == 1);
+		}
 	}
-	return why;
+	if (out_of_step)
+		return "the kernel reads it out of step (broadcast or another order)";
+	if (of[param->id].last > of[stored->id].last)
+		return "the kernel reads it again in a later pass";
+	return NULL;
 }
 
 const char *rule_inplace(const Node *n, int i, const Value *stored)

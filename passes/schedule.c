@@ -1,6 +1,6 @@
 /* schedule: the execution order.
  *
- * The program order of forward and backward pass is kept, with three exceptions, each of which only ever shortens lives:
+ * The program order of forward and backward pass is kept, with three exceptions:
  *
  *   1. a backward node that is ready and frees at least as many bytes as it makes goes first:
  *
@@ -9,7 +9,8 @@
  *
  *   2. an optimizer node goes as soon as its operands are final, so that a gradient dies at once (where a global norm or a
  *      loop stands between, data flow holds it back by itself);
- *   3. what has no operands (input) sinks to just before its first user.
+ *   3. what has no operands (input) sinks to just before its first user, and outputs, which the host reads once the function has
+ *      run, sink to the end.
  *
  * Dependencies are data flow, and: whoever overwrites a variable comes after every other reader of it.
  * Invariant: the order within the block is topological before and after. */
@@ -241,6 +242,22 @@ static void sink_sources(Block *b)
 	}
 }
 
+/* Outputs go last, in their order. */
+static void sink_outputs(Block *b)
+{
+	Node *stop = b->last, *next;
+
+	for (Node *n = b->first; n; n = n == stop ? NULL : next) {
+		Node *last = b->last;
+
+		next = n->next;
+		if (n->op != OP_output || n == last)
+			continue;
+		ir_move_before(n, last);
+		ir_move_before(last, n);
+	}
+}
+
 static void schedule_block(Block *b, Arena *scratch, int32_t nvalues, bool early_updates)
 {
 	Sched s = { .arena = scratch, .early_updates = early_updates };
@@ -274,6 +291,7 @@ static void schedule_block(Block *b, Arena *scratch, int32_t nvalues, bool early
 		if (s.node[s.out[i]]->next != s.node[s.out[i + 1]])
 			ir_move_before(s.node[s.out[i]], s.node[s.out[i + 1]]);
 	sink_sources(b);
+	sink_outputs(b);
 }
 
 void schedule_func(Func *f, Arena *scratch, bool early_updates)

@@ -144,6 +144,18 @@ static void count_assign(Value *var, void *ctx)
 	++*(int *)ctx;
 }
 
+/* The operand has as many elements as anything in the kernel: it is read along the whole domain, not once a row. */
+static bool spans_domain(const Node *fused, const Value *operand)
+{
+	int64_t elems = type_elems(&operand->type);
+
+	for (const Node *n = fused->body->first; n; n = n->next)
+		for (int i = 0; i < n->nargs; i++)
+			if (type_elems(&n->arg[i]->type) > elems)
+				return false;
+	return true;
+}
+
 /* Operand and result buffers that may share bytes: each operand that reads the buffer must allow it. */
 static void add_pairs(Build *b, TOp *op)
 {
@@ -159,7 +171,7 @@ static void add_pairs(Build *b, TOp *op)
 
 			for (int i = 0; i < n->nargs && legal; i++)
 				if (!is_var(ir_view_root(n->arg[i], NULL)) && buf_of(b, n->arg[i]) == op->use[u])
-					legal = whole_root(n->arg[i]) && fuse_may_alias(n, i, r);
+					legal = whole_root(n->arg[i]) && spans_domain(n, n->arg[i]) && fuse_may_alias(n, i, r);
 			if (legal)
 				vec_push(b->t->arena, &pairs, ((TPair){ op->use[u], def }));
 		}
