@@ -107,63 +107,76 @@ static void note_operands(Front *f, const Frame *fr, const Expr *e, Span error)
 
 /* ---- the batch ---- */
 
+/* A type with its batch dimensions scaled by k; k = 0: without their marks. */
 static Type scaled(Type t, int64_t k)
 {
-	for (int i = 0; i < t.ndim; i++)
+	for (int i = 0; k && i < t.ndim; i++)
 		if (tensor_is_batch(&t, i) && __builtin_mul_overflow(t.dim[i], k, &t.dim[i]))
 			t.dim[i] = INT64_MAX;
+	if (!k)
+		t.batch = 0;
 	return t;
 }
 
-/* Whether the node keeps its meaning at another batch size: with every batch dimension scaled, its type rule must give
- * the scaled results. Else some operand has a fixed size where another has the batch. */
-static bool scales(Front *f, const Node *n)
+/* The results that an op's type rule gives when all types are scaled; false where it refuses. */
+static bool rule_gives(Front *f, OpCode op, int nargs, Value *const *args, const Attr *attrs, const Type *given, int64_t k,
+		       Type *res)
 {
-	const OpInfo *o = &ir_ops[n->op];
-	Value *arg = ARENA_ARRAY(f->arena, n->nargs, Value), *res = ARENA_ARRAY(f->arena, n->nres, Value);
-	Type got[8] = { { 0 } };
-	Node other = *n;
+	const OpInfo *o = &ir_ops[op];
+	Value *arg = ARENA_ARRAY(f->arena, nargs, Value), *out = ARENA_ARRAY(f->arena, o->nres, Value);
+	Attr *attr = ARENA_ARRAY(f->arena, 8, Attr);
+	Node n = { .op = op, .nargs = nargs, .nres = o->nres, .attr = attr };
 	char why[256];
 
-	other.arg = ARENA_ARRAY(f->arena, n->nargs, Value *);
-	other.res = ARENA_ARRAY(f->arena, n->nres, Value *);
-	for (int i = 0; i < n->nargs; i++) {
-		arg[i] = *n->arg[i];
-		arg[i].type = scaled(arg[i].type, 2);
-		other.arg[i] = &arg[i];
+	if (attrs)
+		for (int i = 0; i < 8 && o->attrs[i].name; i++)
+			attr[i] = attrs[i];
+	n.arg = ARENA_ARRAY(f->arena, nargs, Value *);
+	n.res = ARENA_ARRAY(f->arena, o->nres, Value *);
+	for (int i = 0; i < nargs; i++) {
+		arg[i] = *args[i];
+		arg[i].type = scaled(arg[i].type, k);
+		n.arg[i] = &arg[i];
 	}
-	for (int i = 0; i < n->nres; i++) {
-		res[i] = *n->res[i];
-		got[i] = res[i].type = scaled(res[i].type, 2);
-		other.res[i] = &res[i];
+	for (int i = 0; i < o->nres; i++) {
+		res[i] = out[i].type = given ? scaled(given[i], k) : (Type){ 0 };
+		n.res[i] = &out[i];
 	}
-	if (!o->type(&other, got, why))
-		return false;
-	for (int i = 0; i < n->nres; i++)
-		if (!type_equal(&got[i], &res[i].type))
-			return false;
-	return true;
+	return o->type(&n, res, why);
 }
 
-static bool check_batch(Front *f, const Frame *fr, const Expr *e, const Node *n)
+/* Whether a node would keep its meaning at another batch size: with every batch dimension doubled, its type rule must
+ * give the doubled results. Else a fixed size meets the batch somewhere. True as well for what is wrong at any size. */
+static bool fits_batch(Front *f, OpCode op, int nargs, Value *const *args, const Attr *attrs, const Type *given)
+{
+	Type res[8] = { { 0 } }, twice[8] = { { 0 } };
+	bool good;
+
+	if (!rule_gives(f, op, nargs, args, attrs, given, 1, res))
+		return !rule_gives(f, op, nargs, args, attrs, given, 0, res);
+	good = rule_gives(f, op, nargs, args, attrs, given, 2, twice);
+	for (int i = 0; good && i < ir_ops[op].nres; i++) {
+		Type want = scaled(res[i], 2);
+		good = type_equal(&twice[i], &want);
+	}
+	return good;
+}
+
+static bool check_batch(Front *f, const Frame *fr, const Expr *e, OpCode op, int nargs, Value *const *args,
+			const Attr *attrs, const Type *given)
 {
 	const char *types = "";
 	uint16_t marks = 0;
 
-	for (int i = 0; i < n->nargs; i++) {
-		marks |= n->arg[i]->type.batch;
-		types = arena_printf(f->arena, "%s%s%s", types, i ? ", " : "", type_text(f->arena, &n->arg[i]->type, true));
-	}
-	if (!marks)
+	for (int i = 0; i < nargs; i++)
+		marks |= args[i]->type.batch;
+	if (!marks || nargs > IR_MAX_ARGS || fits_batch(f, op, nargs, args, attrs, given))
 		return true;
-	if ((n->op == OP_conv2d || (ir_ops[n->op].kind == K_KERNEL && n->op != OP_embedding)) && marks != 1) {
-		front_error(f, fr, e->span, "%s: the batch must be axis 0, got %s (the batch has a ')", ir_ops[n->op].name, types);
-		return false;
-	}
-	if (scales(f, n))
-		return true;
-	if (front_error(f, fr, e->span, "%s: %s fit only at this batch size (the batch has a ')", ir_ops[n->op].name, types))
-		diag_hint(f->diag, "a fixed size meets the batch; write 'batch' where the batch is meant");
+	for (int i = 0; i < nargs && i < 4; i++)
+		types = arena_printf(f->arena, "%s%s%s", types, i ? " with " : "", type_text(f->arena, &args[i]->type, true));
+	if (front_error(f, fr, e->span, "%s: the batch (marked ') meets a fixed size or another axis, %s", ir_ops[op].name, types))
+		diag_hint(f->diag, "only at batch = %lld would this fit; write 'batch' where the batch is meant",
+			  (long long)f->module->batch);
 	return false;
 }
 
@@ -183,13 +196,15 @@ Node *prim_node(Front *f, const Frame *fr, const Expr *e, OpCode op, int nargs, 
 		front_limit(f, fr, e->span, "the model has more than %d operations", FRONT_MAX_NODES);
 		return NULL;
 	}
+	if (!check_batch(f, fr, e, op, nargs, args, attrs, given))
+		return NULL;
 	f->b.span = user;
 	f->b.flags = flags;
 	f->b.failed = false;
 	n = ir_node(&f->b, op, nargs, args, attrs, given);
 	f->b.flags = 0;
 	if (!f->b.failed)
-		return check_batch(f, fr, e, n) ? n : NULL;
+		return n;
 	note_operands(f, fr, e, user);
 	front_trace(f, fr, e->span);
 	return NULL;
