@@ -295,14 +295,23 @@ bool t_layer_norm(const Node *n, Type *res, char why[256])
 	return channel_arg(n, 1, x->dim[x->ndim - 1], why) && channel_arg(n, 2, x->dim[x->ndim - 1], why);
 }
 
+/* 1/sqrt(variance + eps) of x over `axes`, kept; biased. The variance does not change with the mean that is subtracted
+ * (its derivative is the sum of x - mean, which is 0), so no gradient is asked for there. */
+static Value *inverse_deviation(Builder *b, Value *x, Value *mean, const IntList *axes, double eps, Value **var)
+{
+	Value *off = ir_binary(b, OP_sub, x, ir_unary(b, OP_stop_gradient, mean));
+	*var = ir_reduce(b, OP_mean, ir_binary(b, OP_mul, off, off), axes, true);
+	return ir_unary(b, OP_rsqrt, ir_binary_c(b, OP_add, *var, eps));
+}
+
 bool x_layer_norm(Builder *b, Node *n, bool training, Value **res)
 {
 	(void)training;
-	Value *x = n->arg[0];
-	Value *d = ir_binary(b, OP_sub, x, ir_reduce_last(b, OP_mean, x, true));
-	Value *var = ir_reduce_last(b, OP_mean, ir_binary(b, OP_mul, d, d), true);
-	Value *rstd = ir_unary(b, OP_rsqrt, ir_binary_c(b, OP_add, var, ir_float(n, "eps")));
-	Value *y = ir_binary(b, OP_mul, d, rstd);
+	Value *x = n->arg[0], *var;
+	IntList last = ir_list(1, &(int64_t){ x->type.ndim - 1 });
+	Value *mean = ir_reduce(b, OP_mean, x, &last, true);
+	Value *rstd = inverse_deviation(b, x, mean, &last, ir_float(n, "eps"), &var);
+	Value *y = ir_binary(b, OP_mul, ir_binary(b, OP_sub, x, mean), rstd);
 	res[0] = ir_binary(b, OP_add, ir_binary(b, OP_mul, y, n->arg[1]), n->arg[2]);
 	return true;
 }
@@ -353,7 +362,7 @@ static void update_running(Builder *b, Value *running, Value *stat, double m)
  * computes x - mean for itself: in one kernel with what follows it. */
 static Value *batch_norm_training(Builder *b, Node *n)
 {
-	Value *x = n->arg[0];
+	Value *x = n->arg[0], *var;
 	double m = ir_float(n, "momentum");
 	DType d = x->type.dtype;
 	IntList axes = { .n = 0 };
@@ -363,9 +372,7 @@ static Value *batch_norm_training(Builder *b, Node *n)
 	int flags = b->flags;
 	b->flags |= x->type.batch ? NF_BATCH_STATS : 0;
 	Value *mean = ir_reduce(b, OP_mean, x, &axes, true);
-	Value *off = ir_binary(b, OP_sub, x, mean);
-	Value *var = ir_reduce(b, OP_mean, ir_binary(b, OP_mul, off, off), &axes, true);
-	Value *rstd = ir_unary(b, OP_rsqrt, ir_binary_c(b, OP_add, var, ir_float(n, "eps")));
+	Value *rstd = inverse_deviation(b, x, mean, &axes, ir_float(n, "eps"), &var);
 	/* The running variance is the unbiased one. */
 	Value *count = op_count(b, &x->type, &axes, d);
 	Value *fix = ir_binary(b, OP_div, count, ir_binary_c(b, OP_sub, count, 1));
