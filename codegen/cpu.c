@@ -303,6 +303,16 @@ static void emit_level(Printer *p, int level, int phase)
 	}
 }
 
+/* Instructions outside of all loops. */
+static void emit_top(Printer *p)
+{
+	for (int i = 0; i < p->l->ninstrs; i++) {
+		const LoopInstr *x = &p->l->instr[i];
+		if (x->op != LI_REDUCE && x->level == 0 && x->phase == 0)
+			emit_instr(p, i, 0);
+	}
+}
+
 /* Instructions outside of the inner loops: of a phase, each once. */
 static void emit_row_level(Printer *p, int phase)
 {
@@ -785,7 +795,7 @@ const char *cpu_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t m
 	line(&p, "(unsigned char *arena, const int64_t *off, const PlanEnv *env)");
 	line(&p, "{");
 	print_operands(&p);
-	emit_level(&p, 0, 0);
+	emit_top(&p);
 	if (l->kind == LOOP_MAP)
 		print_map(&p);
 	else if (l->kind == LOOP_COLUMN)
