@@ -387,9 +387,12 @@ static int32_t waits_for(const Fuse *f, const Node *n, const Group *g, const Gro
 }
 
 /* True where delaying g up to n (which also waits for what comes after g) keeps no more bytes alive than the values that
- * need no storage any more. */
+ * need no storage any more. An update is always one kernel: its parts stand together, and it runs where its gradient is
+ * final (schedule). */
 static bool delay_pays(const Fuse *f, const Group *g, const Group *other, const Node *n)
 {
+	if (n->flags & NF_OPTIMIZER)
+		return true;
 	int32_t until = waits_for(f, n, g, other);
 	if (other && other->last > until)
 		until = other->last;
