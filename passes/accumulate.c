@@ -443,12 +443,9 @@ static bool has_loop(const Func *f)
 	return false;
 }
 
-bool accumulate_func(Func *f, PassCtx *cx, int64_t micro)
+/* Into loops over micro-batches that are smaller than the batch. */
+static bool split(Func *f, PassCtx *cx, int64_t micro)
 {
-	if (micro == 0 || micro == f->batch) {
-		drop_sums(f);
-		return true;
-	}
 	if (micro < 0 || micro > f->batch) {
 		diag_error(cx->diag, NO_SPAN, "a micro-batch of %lld is not between 1 and the batch of %lld",
 			   (long long)micro, (long long)f->batch);
@@ -468,6 +465,14 @@ bool accumulate_func(Func *f, PassCtx *cx, int64_t micro)
 	bool good = check_split(&s, f, cx, micro) && rewrite(&s, f, micro);
 	arena_free(s.scratch);
 	return good;
+}
+
+bool accumulate_func(Func *f, PassCtx *cx, int64_t micro)
+{
+	if (micro != 0 && micro != f->batch)
+		return split(f, cx, micro);
+	drop_sums(f);
+	return true;
 }
 
 PassResult pass_accumulate(Module *m, PassCtx *cx)
