@@ -22,6 +22,9 @@
 
 enum { IR_MAX_DIMS = 8, IR_MAX_ARGS = 64 };
 
+/* Every placed value begins at a multiple of this many bytes of the arena. */
+enum { IR_ALIGN = 64 };
+
 /* In order of promotion: element-wise arithmetic takes the later of its operands' types (f16 with bf16: f32). */
 typedef enum DType {
 	DT_NONE, DT_BOOL, DT_U8, DT_U16, DT_I32, DT_I64, DT_F16, DT_BF16, DT_F32, DT_F64, DT_COUNT

@@ -10,7 +10,6 @@
  * Invariants: every buffer has one defining op; a carried buffer's later writes count as uses. */
 #include "timeline.h"
 
-#include "../runtime/plan.h"
 #include "cost.h"
 #include "fuse.h"
 #include "schedule.h"
@@ -32,7 +31,7 @@ typedef struct Build {
 
 int64_t timeline_align(int64_t bytes)
 {
-	return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+	return (bytes + IR_ALIGN - 1) / IR_ALIGN * IR_ALIGN;
 }
 
 /* The operand reads its root's bytes exactly, from the first to the last. */
