@@ -225,8 +225,12 @@ static bool check_split(const Split *s, const Func *f, PassCtx *cx, int64_t micr
 	Diag *d = cx->diag;
 	long long whole = f->batch, part = micro;
 	if (s->wrong.len) {
-		diag_error(d, s->wrong.at[0]->span, "the batch cannot be split: %s of a value that is not a sum over samples",
-			   ir_ops[s->wrong.at[0]->op].name);
+		const Node *n = s->wrong.at[0];
+		if (n->op == OP_output)
+			diag_error(d, n->span, "'%s' depends on the samples of one micro-batch, so the batch cannot be split",
+				   ir_str(n, "name"));
+		else
+			diag_error(d, n->span, "batch_sum of what is no sum over samples, so the batch cannot be split");
 		return false;
 	}
 	if (!s->stats.len)

@@ -37,32 +37,35 @@ typedef VEC(Gradient) Gradients;
 
 /* ---- settings ---- */
 
-/* A number of `train` within [low, high]; an error at the setting where it is not. */
-static double number(Optimizer *o, const char *key, double dflt, double low, double high)
+/* The number `key` of `train`; an error at the setting, with what is `wanted`, where `good` does not hold. */
+static double checked(Optimizer *o, const char *key, double v, bool good, const char *wanted)
 {
-	double v = ir_setting_num(o->train, key, dflt);
-	if (v >= low && v <= high)
+	if (good)
 		return v;
 	const Setting *s = ir_setting(o->train, key);
-	Span at = s ? s->span : NO_SPAN;
-	if (isfinite(high))
-		diag_error(o->diag, at, "train: %s must lie between %g and %g, got %g", key, low, high, v);
-	else
-		diag_error(o->diag, at, "train: %s must be a number from %g on, got %g", key, low, v);
+	diag_error(o->diag, s ? s->span : NO_SPAN, "train: %s must be %s, got %g", key, wanted, v);
 	o->good = false;
-	return dflt;
+	return 0;
 }
 
-/* For numbers that have no upper bound but must be finite. */
 static double amount(Optimizer *o, const char *key, double dflt)
 {
-	return number(o, key, dflt, 0, 1e300);
+	double v = ir_setting_num(o->train, key, dflt);
+	return checked(o, key, v, v >= 0 && isfinite(v), "a number from 0 on");
 }
 
 /* Below 1, where 1 itself would make a bias correction of 0. */
 static double beta(Optimizer *o, const char *key, double dflt)
 {
-	return number(o, key, dflt, 0, nextafter(1, 0));
+	double v = ir_setting_num(o->train, key, dflt);
+	return checked(o, key, v, v >= 0 && v < 1, "from 0 to below 1");
+}
+
+/* A number of steps. */
+static int64_t steps(Optimizer *o, const char *key, double dflt)
+{
+	double v = ir_setting_num(o->train, key, dflt);
+	return (int64_t)checked(o, key, v, v >= 0 && v <= 1e15, "a number of steps");
 }
 
 static bool flag(const Optimizer *o, const char *key)
@@ -175,14 +178,12 @@ static Value *step_counter(Optimizer *o)
 
 static Value *learning_rate(Optimizer *o, Value *old_step)
 {
-	const double steps = ir_setting_num(o->train, "steps", 1000), most = 1e15;
-	double lr = amount(o, "lr", 1e-3);
 	Attr a[] = {
 		{ .s = ir_setting_str(o->train, "lr_kind", "constant") },
-		{ .f = lr },
+		{ .f = amount(o, "lr", 1e-3) },
 		{ .f = amount(o, "lr_min", 0) },
-		{ .i = (int64_t)number(o, "lr_warmup", 0, 0, most) },
-		{ .i = (int64_t)number(o, "lr_total", steps, 0, most) },
+		{ .i = steps(o, "lr_warmup", 0) },
+		{ .i = steps(o, "lr_total", ir_setting_num(o->train, "steps", 1000)) },
 		{ .f = amount(o, "lr_param", 0) },
 	};
 	const Setting *kind = ir_setting(o->train, "lr_kind");
@@ -195,7 +196,7 @@ static Node *sgd_node(Optimizer *o, const Gradient *g, double decay)
 	Value *args[] = { ir_var(&o->b, g->var), g->g, o->lr, o->t, NULL };
 	double momentum = amount(o, "momentum", 0);
 	Attr a[] = { { .f = momentum },
-		     { .f = number(o, "dampening", 0, 0, 1) },
+		     { .f = amount(o, "dampening", 0) },
 		     { .i = flag(o, "nesterov") },
 		     { .f = decay } };
 	if (momentum > 0)
@@ -233,7 +234,7 @@ static bool check_nesterov(Optimizer *o)
 	const Setting *s = ir_setting(o->train, "nesterov");
 	if (o->op != OP_sgd || !flag(o, "nesterov"))
 		return true;
-	if (amount(o, "momentum", 0) > 0 && number(o, "dampening", 0, 0, 1) <= 0)
+	if (amount(o, "momentum", 0) > 0 && amount(o, "dampening", 0) <= 0)
 		return true;
 	diag_error(o->diag, s->span, "train: nesterov needs momentum and no dampening");
 	return false;
