@@ -141,6 +141,7 @@ typedef struct Front {
 	NameMap datasets; /* Dataset */
 	NameMap user_blocks, std_blocks; /* BlockDef */
 	NameMap vars;     /* VarUse */
+	NameMap streams;  /* random streams of variables, as text */
 	Node *last_var;   /* `var` nodes stand first in the function, in order of their making */
 	NameMap instances; /* full path of a block instance: Instance (param.c) */
 	NameMap reported; /* spans that have an error */

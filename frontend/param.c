@@ -11,6 +11,8 @@
  * The same full name twice is one parameter, used twice (tied); it must have one shape. */
 #include "front.h"
 
+#include <inttypes.h>
+
 /* What stands behind a path: the call that took it first. */
 typedef struct Instance {
 	Span span;
@@ -93,6 +95,24 @@ static Value *var_node(Front *f, const Var *v)
 	return f->last_var->res[0];
 }
 
+/* The random stream of a variable's initial values, by its name: other parts of the model do not change them. Streams below
+ * 2^30 are for the operations. */
+static int32_t stream_of(Front *f, const char *name)
+{
+	const uint32_t mask = (1u << 30) - 1;
+	uint32_t h = 2166136261u; /* FNV-1a */
+
+	for (const char *s = name; *s; s++)
+		h = (h ^ (unsigned char)*s) * 16777619u;
+	for (h ^= h >> 15;; h++) { /* until it is free */
+		const char *key = arena_printf(f->arena, "%" PRIu32, h & mask);
+		if (name_get(&f->streams, key))
+			continue;
+		name_put(f->arena, &f->streams, key, f);
+		return (int32_t)((h & mask) | (1u << 30));
+	}
+}
+
 static Val use_again(Front *f, const Frame *fr, const Expr *e, const VarUse *u, const Type *t, VarRole role)
 {
 	const Var *v = u->var;
@@ -137,7 +157,7 @@ Val param_use(Front *f, const Frame *fr, const Expr *e, const char *name, const 
 	v->init = init->kind;
 	v->a = init->a;
 	v->b = init->b;
-	v->stream = f->module->streams++;
+	v->stream = stream_of(f, full);
 	v->decay = (int8_t)decay;
 	v->span = user;
 	u = ARENA_NEW(f->arena, VarUse);
