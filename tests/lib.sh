@@ -1,10 +1,11 @@
 # Shared by the test scripts (POSIX sh). Sourced from the root of the checkout with $name set to the script's name.
 #
 #   ok WHAT / bad WHAT WHY          one result
-#   check WHAT COMMAND..            passes where the command ends with 0; its output is shown where not
+#   check WHAT COMMAND..            passes where the command ends with 0; its output ($tmp/checked) is shown where not
 #   expect WHAT GOT OP WANT         numbers; OP is one of == != <= >= < >
 #   close WHAT GOT WANT REL         |got - want| <= rel * |want|
 #   json KEY FILE                   the number or text of a key in a file of JSON (first occurrence)
+#   all_parts SCRIPT PART..         see below
 #   finish                          prints `N passed, N failed`, exits
 #
 # Everything is written below $tmp, which goes away at the end unless KEEP=1.
@@ -26,11 +27,11 @@ bad() {
 check() {
 	what=$1
 	shift
-	if "$@" > "$tmp/said" 2>&1; then
+	if "$@" > "$tmp/checked" 2>&1; then
 		ok
 	else
 		bad "$what" "exit $? of: $*"
-		tail -n 12 "$tmp/said" | sed 's/^/    /'
+		tail -n 12 "$tmp/checked" | sed 's/^/    /'
 		return 1
 	fi
 }
@@ -76,6 +77,23 @@ finish() {
 	echo "$passed passed, $failed failed"
 	[ "$failed" -eq 0 ]
 	exit
+}
+# all_parts SCRIPT PART..: runs `SCRIPT PART` for each part, two at a time, shows what they say and adds up their counts
+all_parts() {
+	script=$1
+	shift
+	printf '%s\n' "$@" | xargs -P 2 -I{} sh -c '"$1" "$2" > "$3/part.$2" 2>&1 || :' sh "$script" {} "$tmp"
+	for part in "$@"; do
+		sum=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$tmp/part.$part" | tail -n 1)
+		grep -v -E '^[0-9]+ passed, [0-9]+ failed$' "$tmp/part.$part"
+		if [ -z "$sum" ]; then
+			bad "$part" "ended without a result"
+			continue
+		fi
+		passed=$((passed + ${sum%% passed*}))
+		sum=${sum#*passed, }
+		failed=$((failed + ${sum%% failed*}))
+	done
 }
 # a real text where there is one, else our own sources
 text_file() {
