@@ -1,13 +1,13 @@
 /* Makers of syntax tree nodes, and the two ways into the parser.
  *
- * Depth: the tree is walked by recursion later, so every node knows the depth below it, and one that would be deeper
- * than AST_MAX_DEPTH is reported once and becomes E_POISON. */
+ * Depth: the tree is walked by recursion later, so every node knows the depth below it, and one
+ * that would be deeper than AST_MAX_DEPTH is reported once and becomes E_POISON. */
 #include "parse.h"
 
 #include "parser.h"
 #include "scanner.h"
 
-static const char *const operator_text[] = { "+", "-", "*", "/", "//", "%", "@", "==", "!=",
+static const char *const operator_text[] = { "+", "-",  "*", "/",  "//",  "%",  "@",   "==", "!=",
 					     "<", "<=", ">", ">=", "and", "or", "not", "-" };
 
 const char *ast_operator_text(Operator op)
@@ -18,7 +18,8 @@ const char *ast_operator_text(Operator op)
 void parse_too_deep(Parse *p, Span s)
 {
 	if (!p->deep)
-		diag_error(p->diag, s, "the text nests too deeply here, more than %d levels", AST_MAX_DEPTH);
+		diag_error(p->diag, s, "the text nests too deeply here, more than %d levels",
+			   AST_MAX_DEPTH);
 	p->deep = true;
 }
 
@@ -43,14 +44,17 @@ const char *parse_string(Parse *p, Span s, const char *text, size_t len)
 			out[n++] = '\\';
 			out[n++] = text[i];
 			break;
-		default: diag_error(p->diag, at, "unknown escape '\\%c'; known are \\n \\t \\\" \\\\ \\{ \\}", text[i]);
+		default:
+			diag_error(p->diag, at,
+				   "unknown escape '\\%c'; known are \\n \\t \\\" \\\\ \\{ \\}",
+				   text[i]);
 		}
 	}
 	out[n] = 0;
 	return out;
 }
 
-/* ---- expressions -------------------------------------------------------------------------------- */
+/* ---- expressions ---- */
 
 Expr *expr_new(Parse *p, ExprKind kind, Span s)
 {
@@ -169,7 +173,7 @@ Stmt *stmt_new(Parse *p, StmtKind kind, Span s)
 	return x;
 }
 
-/* ---- lists --------------------------------------------------------------------------------------- */
+/* ---- lists ---- */
 
 #define APPEND(l, x)                                                                               \
 	do {                                                                                       \
@@ -204,7 +208,7 @@ void params_add(ParamList *l, Param *x)
 	APPEND(l, x);
 }
 
-/* ---- top level ----------------------------------------------------------------------------------- */
+/* ---- top level ---- */
 
 void parse_const(Parse *p, const char *name, Span s, Expr *value)
 {
@@ -277,7 +281,12 @@ static void parse_run(Parse *p, const char *text, size_t len)
 
 Ast *ast_parse(Arena *a, Diag *d, int source, const char *text, size_t len)
 {
-	Parse p = { .arena = a, .diag = d, .source = source, .start = DL_TEXT, .text = text, .whole = true };
+	Parse p = { .arena = a,
+		    .diag = d,
+		    .source = source,
+		    .start = DL_TEXT,
+		    .text = text,
+		    .whole = true };
 
 	parse_run(&p, text, len);
 	return p.ast;
@@ -285,8 +294,13 @@ Ast *ast_parse(Arena *a, Diag *d, int source, const char *text, size_t len)
 
 Expr *ast_parse_expr(Arena *a, Diag *d, int source, const char *text, size_t len, int32_t offset)
 {
-	Parse p = { .arena = a, .diag = d, .source = source, .start = DL_EXPRESSION,
-		    .text = text, .offset = offset, .pos = offset };
+	Parse p = { .arena = a,
+		    .diag = d,
+		    .source = source,
+		    .start = DL_EXPRESSION,
+		    .text = text,
+		    .offset = offset,
+		    .pos = offset };
 	int before = diag_errors(d);
 
 	parse_run(&p, text, len);

@@ -1,7 +1,9 @@
-/* The syntax tree of a .dl text: what the parser builds and nothing more. Every node keeps its Span.
+/* The syntax tree of a .dl text: what the parser builds and nothing more. Every node keeps its
+ * Span.
  *
- * Lists are singly linked in source order. Names and strings are NUL-terminated copies in the arena. Names are
- * resolved by sema.c, which fills Expr.call.target and turns what it has reported into E_POISON. */
+ * Lists are singly linked in source order. Names and strings are NUL-terminated copies in the
+ * arena. Names are resolved by sema.c, which fills Expr.call.target and turns what it has reported
+ * into E_POISON. */
 #ifndef DLC_FRONTEND_AST_H
 #define DLC_FRONTEND_AST_H
 
@@ -18,12 +20,41 @@ typedef struct BlockDef BlockDef;
 enum { AST_MAX_DEPTH = 500, AST_MAX_BRACKETS = 200 };
 
 typedef enum ExprKind {
-	E_POISON, E_INT, E_FLOAT, E_STR, E_BOOL, E_NONE, E_NAME, E_LIST, E_UNARY, E_BINARY, E_COND, E_CALL, E_FIELD, E_INDEX
+	E_POISON,
+	E_INT,
+	E_FLOAT,
+	E_STR,
+	E_BOOL,
+	E_NONE,
+	E_NAME,
+	E_LIST,
+	E_UNARY,
+	E_BINARY,
+	E_COND,
+	E_CALL,
+	E_FIELD,
+	E_INDEX
 } ExprKind;
 
 /* Operators, in the order of ast_operator_text and value.c's tables. */
 typedef enum Operator {
-	O_ADD, O_SUB, O_MUL, O_DIV, O_FLOORDIV, O_MOD, O_MATMUL, O_EQ, O_NE, O_LT, O_LE, O_GT, O_GE, O_AND, O_OR, O_NOT, O_NEG
+	O_ADD,
+	O_SUB,
+	O_MUL,
+	O_DIV,
+	O_FLOORDIV,
+	O_MOD,
+	O_MATMUL,
+	O_EQ,
+	O_NE,
+	O_LT,
+	O_LE,
+	O_GT,
+	O_GE,
+	O_AND,
+	O_OR,
+	O_NOT,
+	O_NEG
 } Operator;
 
 /* What a call refers to. */
@@ -101,7 +132,8 @@ struct Stmt {
 	StmtKind kind;
 	Span span;
 	Name *targets; /* S_ASSIGN; S_FOR: the index */
-	Expr *a, *b;   /* S_ASSIGN, S_LOSS, S_PREDICT: a; S_FOR: bounds; S_IF: condition; S_REQUIRE: condition, message */
+	Expr *a, *b;   /* S_ASSIGN, S_LOSS, S_PREDICT: a; S_FOR: bounds; S_IF: condition; S_REQUIRE:
+			  condition, message */
 	Arg *values;   /* S_RETURN */
 	Stmt *body, *orelse;
 	Stmt *next;
@@ -150,7 +182,8 @@ const char *ast_operator_text(Operator op);
 
 /* Parses a file; what could be read comes back even after diagnostics. */
 Ast *ast_parse(Arena *a, Diag *d, int source, const char *text, size_t len);
-/* Parses one expression; NULL after diagnostics. Spans count from `text`, which starts at `offset` in the source. */
+/* Parses one expression; NULL after diagnostics. Spans count from `text`, which starts at `offset`
+ * in the source. */
 Expr *ast_parse_expr(Arena *a, Diag *d, int source, const char *text, size_t len, int32_t offset);
 
 #endif

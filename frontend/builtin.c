@@ -1,7 +1,8 @@
-/* The functions of the language: arithmetic on constants, initial values, parameters, and questions about tensors.
+/* The functions of the language: arithmetic on constants, initial values, parameters, and questions
+ * about tensors.
  *
- * A function that is also an op (exp, max, ...) computes a number from numbers and becomes the op when an operand is a
- * tensor. */
+ * A function that is also an op (exp, max, ...) computes a number from numbers and becomes the op
+ * when an operand is a tensor. */
 #include "front.h"
 
 #include <math.h>
@@ -19,14 +20,16 @@ static const Actual *arg(Actuals *a, int i, const char *name)
 	return actual_take(a, i, name);
 }
 
-static bool want(Front *f, const Frame *fr, const Actual *x, bool good, const char *name, const char *what)
+static bool want(Front *f, const Frame *fr, const Actual *x, bool good, const char *name,
+		 const char *what)
 {
 	if (!good)
-		front_error(f, fr, x->expr->span, "%s takes %s, got %s", name, what, val_describe(f->arena, x->v));
+		front_error(f, fr, x->expr->span, "%s takes %s, got %s", name, what,
+			    val_describe(f->arena, x->v));
 	return good;
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------------------ */
+/* ---- numbers ---- */
 
 typedef double (*Math1)(double);
 
@@ -35,15 +38,18 @@ static Val math1(Front *f, Frame *fr, const Expr *e, Actuals *args, const char *
 	static const struct {
 		const char *name;
 		Math1 fn;
-	} table[] = { { "sqrt", sqrt }, { "exp", exp }, { "log", log }, { "sin", sin }, { "cos", cos }, { "tanh", tanh } };
+	} table[] = { { "sqrt", sqrt }, { "exp", exp }, { "log", log },
+		      { "sin", sin },   { "cos", cos }, { "tanh", tanh } };
 	const Actual *x = arg(args, 0, NULL);
 
 	if (!x || !want(f, fr, x, val_is_number(x->v), name, "a number or a tensor"))
 		return POISON;
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++)
 		if (!strcmp(table[i].name, name))
-			return value_finite(f, fr, e->span, arena_printf(f->arena, "%s(%s)", name, val_text(f->arena, x->v)),
-					    table[i].fn(val_number(x->v)), x->v.mark ? BM_OTHER : BM_NONE);
+			return value_finite(
+				f, fr, e->span,
+				arena_printf(f->arena, "%s(%s)", name, val_text(f->arena, x->v)),
+				table[i].fn(val_number(x->v)), x->v.mark ? BM_OTHER : BM_NONE);
 	return POISON;
 }
 
@@ -56,7 +62,8 @@ static Val fn_pow(Front *f, Frame *fr, const Expr *e, Actuals *args, const char 
 		return POISON;
 	Val v = value_finite(f, fr, e->span, "the power", pow(val_number(x->v), val_number(y->v)),
 			     x->v.mark || y->v.mark ? BM_OTHER : BM_NONE);
-	if (v.kind == V_FLOAT && x->v.kind == V_INT && y->v.kind == V_INT && v.f == floor(v.f) && fabs(v.f) < 9e15)
+	if (v.kind == V_FLOAT && x->v.kind == V_INT && y->v.kind == V_INT && v.f == floor(v.f) &&
+	    fabs(v.f) < 9e15)
 		return (Val){ .kind = V_INT, .i = (int64_t)v.f, .mark = v.mark };
 	return v;
 }
@@ -99,7 +106,9 @@ static Val fn_round(Front *f, Frame *fr, const Expr *e, Actuals *args, const cha
 		return POISON;
 	if (x->v.kind == V_INT)
 		return x->v;
-	v = !strcmp(name, "floor") ? floor(x->v.f) : !strcmp(name, "ceil") ? ceil(x->v.f) : round(x->v.f);
+	v = !strcmp(name, "floor")  ? floor(x->v.f)
+	    : !strcmp(name, "ceil") ? ceil(x->v.f)
+				    : round(x->v.f);
 	if (fabs(v) > 9.2e18) {
 		front_error(f, fr, e->span, "%s does not fit in 64 bits", val_text(f->arena, x->v));
 		return POISON;
@@ -107,7 +116,7 @@ static Val fn_round(Front *f, Frame *fr, const Expr *e, Actuals *args, const cha
 	return (Val){ .kind = V_INT, .i = (int64_t)v, .mark = x->v.mark ? BM_OTHER : BM_NONE };
 }
 
-/* ---- initial values -------------------------------------------------------------------------------------------- */
+/* ---- initial values ---- */
 
 static Val init_val(Front *f, InitKind kind, double a, double b)
 {
@@ -117,7 +126,8 @@ static Val init_val(Front *f, InitKind kind, double a, double b)
 	return (Val){ .kind = V_INIT, .init = x };
 }
 
-static bool number(Front *f, const Frame *fr, Actuals *args, int i, const char *key, const char *name, double *out)
+static bool number(Front *f, const Frame *fr, Actuals *args, int i, const char *key,
+		   const char *name, double *out)
 {
 	const Actual *x = arg(args, i, key);
 
@@ -134,7 +144,8 @@ static Val fn_normal(Front *f, Frame *fr, const Expr *e, Actuals *args, const ch
 	bool both = args->npos == 2; /* normal(std) or normal(mean, std) */
 	double mean = 0, std = 1;
 
-	if (!number(f, fr, args, both ? 0 : -1, "mean", name, &mean) || !number(f, fr, args, both ? 1 : 0, "std", name, &std))
+	if (!number(f, fr, args, both ? 0 : -1, "mean", name, &mean) ||
+	    !number(f, fr, args, both ? 1 : 0, "std", name, &std))
 		return POISON;
 	if (std < 0) {
 		front_error(f, fr, e->span, "normal: the deviation %g is negative", std);
@@ -150,7 +161,8 @@ static Val fn_uniform(Front *f, Frame *fr, const Expr *e, Actuals *args, const c
 	if (!number(f, fr, args, 0, "low", name, &a) || !number(f, fr, args, 1, "high", name, &b))
 		return POISON;
 	if (!(a <= b)) {
-		front_error(f, fr, e->span, "uniform: the low end %g is above the high end %g", a, b);
+		front_error(f, fr, e->span, "uniform: the low end %g is above the high end %g", a,
+			    b);
 		return POISON;
 	}
 	return init_val(f, INIT_UNIFORM, a, b);
@@ -164,7 +176,7 @@ static Val fn_constant(Front *f, Frame *fr, const Expr *e, Actuals *args, const 
 	return number(f, fr, args, 0, "value", name, &v) ? init_val(f, INIT_CONST, v, 0) : POISON;
 }
 
-/* ---- parameters ------------------------------------------------------------------------------------------------ */
+/* ---- parameters ---- */
 
 static bool var_init(Front *f, const Frame *fr, const Actual *x, const char *name, InitVal *out)
 {
@@ -176,14 +188,16 @@ static bool var_init(Front *f, const Frame *fr, const Actual *x, const char *nam
 	else if (val_is_number(x->v))
 		out->a = val_number(x->v);
 	else
-		return want(f, fr, x, false, name, "initial values such as normal(0.02) for 'init'");
+		return want(f, fr, x, false, name,
+			    "initial values such as normal(0.02) for 'init'");
 	return true;
 }
 
 /* param(name, shape, init = zeros, decay = none) and stat(name, shape, init = zeros). */
 static Val fn_param(Front *f, Frame *fr, const Expr *e, Actuals *args, const char *name)
 {
-	const Actual *who = arg(args, 0, "name"), *shape = arg(args, 1, "shape"), *init = arg(args, 2, "init");
+	const Actual *who = arg(args, 0, "name"), *shape = arg(args, 1, "shape"),
+		     *init = arg(args, 2, "init");
 	bool stat = !strcmp(name, "stat");
 	const Actual *decay = stat ? NULL : arg(args, 3, "decay");
 	InitVal value;
@@ -194,12 +208,15 @@ static Val fn_param(Front *f, Frame *fr, const Expr *e, Actuals *args, const cha
 		return POISON;
 	}
 	if (!want(f, fr, who, who->v.kind == V_STR, name, "a string as name") ||
-	    !eval_shape(f, fr, shape->expr->span, shape->v, false, &t) || !var_init(f, fr, init, name, &value))
+	    !eval_shape(f, fr, shape->expr->span, shape->v, false, &t) ||
+	    !var_init(f, fr, init, name, &value))
 		return POISON;
-	if (decay && !want(f, fr, decay, decay->v.kind == V_BOOL || decay->v.kind == V_NONE, name, "true or false for 'decay'"))
+	if (decay && !want(f, fr, decay, decay->v.kind == V_BOOL || decay->v.kind == V_NONE, name,
+			   "true or false for 'decay'"))
 		return POISON;
 	if (t.batch) {
-		front_error(f, fr, shape->expr->span, "%s '%s' cannot have the batch among its dimensions", name, who->v.s);
+		front_error(f, fr, shape->expr->span,
+			    "%s '%s' cannot have the batch among its dimensions", name, who->v.s);
 		return POISON;
 	}
 	t.dtype = f->real;
@@ -207,14 +224,16 @@ static Val fn_param(Front *f, Frame *fr, const Expr *e, Actuals *args, const cha
 			 decay && decay->v.kind == V_BOOL ? decay->v.b : -1);
 }
 
-/* ---- questions ---------------------------------------------------------------------------------------------------- */
+/* ---- questions ---- */
 
 static Val fn_rank(Front *f, Frame *fr, const Expr *e, Actuals *args, const char *name)
 {
 	const Actual *x = arg(args, 0, NULL);
 
 	(void)e;
-	return x && want(f, fr, x, x->v.kind == V_TENSOR, name, "a tensor") ? val_int(x->v.t->type.ndim) : POISON;
+	return x && want(f, fr, x, x->v.kind == V_TENSOR, name, "a tensor")
+		       ? val_int(x->v.t->type.ndim)
+		       : POISON;
 }
 
 static Val fn_dim(Front *f, Frame *fr, const Expr *e, Actuals *args, const char *name)
@@ -253,12 +272,13 @@ static Val fn_pair(Front *f, Frame *fr, const Expr *e, Actuals *args, const char
 	return x->v.kind == V_LIST ? x->v : v;
 }
 
-/* ---- tensors -------------------------------------------------------------------------------------------------------- */
+/* ---- tensors ---- */
 
 /* split(x, parts, axis = -1): as many tensors. */
 static Val fn_split(Front *f, Frame *fr, const Expr *e, Actuals *args, const char *name)
 {
-	const Actual *x = arg(args, 0, NULL), *parts = arg(args, 1, "parts"), *at = arg(args, 2, "axis");
+	const Actual *x = arg(args, 0, NULL), *parts = arg(args, 1, "parts"),
+		     *at = arg(args, 2, "axis");
 	int64_t n, axis;
 	Val out = { .kind = V_TUPLE };
 
@@ -268,24 +288,28 @@ static Val fn_split(Front *f, Frame *fr, const Expr *e, Actuals *args, const cha
 	}
 	if (!want(f, fr, x, x->v.kind == V_TENSOR, name, "a tensor") ||
 	    !eval_int(f, fr, parts->expr->span, parts->v, "the number of parts", &n) ||
-	    !tensor_axis(f, fr, at ? at->expr->span : e->span, at ? at->v : val_int(-1), &x->v.t->type, &axis))
+	    !tensor_axis(f, fr, at ? at->expr->span : e->span, at ? at->v : val_int(-1),
+			 &x->v.t->type, &axis))
 		return POISON;
 	const Type *t = &x->v.t->type;
 	if (n < 1 || n > 4096 || t->dim[axis] % n != 0) {
-		front_error(f, fr, e->span, "split: axis %lld of %s does not divide into %lld parts", (long long)axis,
-			    type_text(f->arena, t, false), (long long)n);
+		front_error(f, fr, e->span,
+			    "split: axis %lld of %s does not divide into %lld parts",
+			    (long long)axis, type_text(f->arena, t, false), (long long)n);
 		return POISON;
 	}
 	if (tensor_is_batch(t, axis)) {
-		front_error(f, fr, e->span, "split: axis %lld of %s is the batch, which cannot be cut", (long long)axis,
-			    type_text(f->arena, t, false));
+		front_error(f, fr, e->span,
+			    "split: axis %lld of %s is the batch, which cannot be cut",
+			    (long long)axis, type_text(f->arena, t, false));
 		return POISON;
 	}
 	out.at = ARENA_ARRAY(f->arena, n, Val);
 	for (int64_t i = 0; i < n; i++) {
 		Attr attr[3] = { { .i = axis }, { .i = n }, { .i = i } };
 		Value *operand = x->v.t;
-		Val part = prim_results(f, fr, e, prim_node(f, fr, e, OP_split, 1, &operand, attr, NULL, 0));
+		Val part = prim_results(f, fr, e,
+					prim_node(f, fr, e, OP_split, 1, &operand, attr, NULL, 0));
 		if (part.kind == V_POISON)
 			return POISON;
 		out.at[out.n++] = part;
@@ -300,7 +324,7 @@ static Val fn_full(Front *f, Frame *fr, const Expr *e, Actuals *args, const char
 	return prim_apply(f, fr, e, OP_const, args);
 }
 
-/* ---- the table -------------------------------------------------------------------------------------------------------- */
+/* ---- the table ---- */
 
 static const Builtin builtins[] = {
 	{ "sqrt", "sqrt(x)", 1, 1, math1 },
@@ -361,8 +385,11 @@ Val builtin_call(Front *f, Frame *fr, const Expr *e, int index)
 		return prim_apply(f, fr, e, op, &args);
 	if (args.n < b->min || args.n > b->max) {
 		if (front_error(f, fr, e->span, "%s takes %s%d argument%s, got %d", b->name,
-				b->min == b->max ? "" : args.n < b->min ? "at least " : "at most ",
-				args.n < b->min ? b->min : b->max, (args.n < b->min ? b->min : b->max) == 1 ? "" : "s", args.n))
+				b->min == b->max  ? ""
+				: args.n < b->min ? "at least "
+						  : "at most ",
+				args.n < b->min ? b->min : b->max,
+				(args.n < b->min ? b->min : b->max) == 1 ? "" : "s", args.n))
 			diag_hint(f->diag, "it is called as %s", b->usage);
 		return POISON;
 	}

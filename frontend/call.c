@@ -1,7 +1,8 @@
-/* Calls of blocks: arguments meet parameters, the body is evaluated in a frame of its own, its value comes back.
+/* Calls of blocks: arguments meet parameters, the body is evaluated in a frame of its own, its
+ * value comes back.
  *
- * Every block has one argument that it does not declare, `name`, which sets the instance's part of parameter names
- * (param.c has the rule). */
+ * Every block has one argument that it does not declare, `name`, which sets the instance's part of
+ * parameter names (param.c has the rule). */
 #include "front.h"
 
 /* "linear(x, out, bias = true)" */
@@ -13,12 +14,14 @@ static const char *usage(Front *f, const BlockDef *b)
 		const Expr *d = p->dflt;
 		const char *dflt = "";
 		if (d)
-			dflt = d->kind == E_NONE    ? " = none"
-			       : d->kind == E_BOOL  ? (d->b ? " = true" : " = false")
-			       : d->kind == E_INT   ? arena_printf(f->arena, " = %lld", (long long)d->i)
+			dflt = d->kind == E_NONE   ? " = none"
+			       : d->kind == E_BOOL ? (d->b ? " = true" : " = false")
+			       : d->kind == E_INT
+				       ? arena_printf(f->arena, " = %lld", (long long)d->i)
 			       : d->kind == E_FLOAT ? arena_printf(f->arena, " = %g", d->f)
 						    : " = ...";
-		s = arena_printf(f->arena, "%s%s%s%s", s, p == b->params ? "" : ", ", p->name, dflt);
+		s = arena_printf(f->arena, "%s%s%s%s", s, p == b->params ? "" : ", ", p->name,
+				 dflt);
 	}
 	return arena_printf(f->arena, "%s)", s);
 }
@@ -31,7 +34,7 @@ static const Param *find_param(const BlockDef *b, const char *name)
 	return NULL;
 }
 
-/* ---- types of arguments ------------------------------------------------------------------------------- */
+/* ---- types of arguments ---- */
 
 static bool kind_matches(const char *want, Val v)
 {
@@ -47,7 +50,8 @@ static bool kind_matches(const char *want, Val v)
 		return v.kind == V_LIST;
 	if (!strcmp(want, "init"))
 		return v.kind == V_INIT || val_is_number(v);
-	return v.kind == V_TENSOR && (!strcmp(want, "tensor") || !strcmp(want, dtype_name(v.t->type.dtype)));
+	return v.kind == V_TENSOR &&
+	       (!strcmp(want, "tensor") || !strcmp(want, dtype_name(v.t->type.dtype)));
 }
 
 static const char *want_text(Front *f, const TypeExpr *t)
@@ -64,7 +68,8 @@ static const char *want_text(Front *f, const TypeExpr *t)
 }
 
 /* The dims of a typed argument, evaluated among the arguments before it. */
-static bool shape_matches(Front *f, Frame *in, const TypeExpr *t, const Type *have, const char **want)
+static bool shape_matches(Front *f, Frame *in, const TypeExpr *t, const Type *have,
+			  const char **want)
 {
 	const char *s = "";
 	bool good = true;
@@ -75,12 +80,14 @@ static bool shape_matches(Front *f, Frame *in, const TypeExpr *t, const Type *ha
 		Val v = any ? NONE_VAL : eval_expr(f, in, a->value);
 		if (!any && v.kind != V_INT) {
 			if (v.kind != V_POISON)
-				front_error(f, in, a->span, "a dimension must be a whole number, got %s",
+				front_error(f, in, a->span,
+					    "a dimension must be a whole number, got %s",
 					    val_describe(f->arena, v));
 			return true;
 		}
 		good &= i < have->ndim && (any || have->dim[i] == v.i);
-		s = arena_printf(f->arena, "%s%s%s", s, i ? "," : "", any ? "_" : val_text(f->arena, v));
+		s = arena_printf(f->arena, "%s%s%s", s, i ? "," : "",
+				 any ? "_" : val_text(f->arena, v));
 	}
 	*want = arena_printf(f->arena, "%s[%s]", t->name, s);
 	return good && i == have->ndim;
@@ -92,22 +99,23 @@ static bool check_type(Front *f, Frame *caller, Frame *in, const Param *p, const
 	const char *want;
 	Val v = x ? x->v : POISON;
 
-	if (!t || !x || v.kind == V_POISON || (v.kind == V_NONE && p->dflt && p->dflt->kind == E_NONE))
+	if (!t || !x || v.kind == V_POISON ||
+	    (v.kind == V_NONE && p->dflt && p->dflt->kind == E_NONE))
 		return true;
 	if (!kind_matches(t->name, v)) {
-		front_error(f, caller, x->expr->span, "%s: argument '%s' must be %s, got %s", in->block->name, p->name,
-			    want_text(f, t), val_describe(f->arena, v));
+		front_error(f, caller, x->expr->span, "%s: argument '%s' must be %s, got %s",
+			    in->block->name, p->name, want_text(f, t), val_describe(f->arena, v));
 		return false;
 	}
 	if (t->shaped && !shape_matches(f, in, t, &v.t->type, &want)) {
-		front_error(f, caller, x->expr->span, "%s: argument '%s' must be %s, got %s", in->block->name, p->name,
-			    want, val_text(f->arena, v));
+		front_error(f, caller, x->expr->span, "%s: argument '%s' must be %s, got %s",
+			    in->block->name, p->name, want, val_text(f->arena, v));
 		return false;
 	}
 	return true;
 }
 
-/* ---- binding --------------------------------------------------------------------------------------------- */
+/* ---- binding ---- */
 
 static bool check_names(Front *f, Frame *caller, const BlockDef *b, Actuals *args)
 {
@@ -116,7 +124,8 @@ static bool check_names(Front *f, Frame *caller, const BlockDef *b, Actuals *arg
 	for (const Param *p = b->params; p; p = p->next)
 		n++;
 	if (args->npos > n) {
-		if (front_error(f, caller, args->at[n].span, "block '%s' takes at most %d argument%s, got %d", b->name, n,
+		if (front_error(f, caller, args->at[n].span,
+				"block '%s' takes at most %d argument%s, got %d", b->name, n,
 				n == 1 ? "" : "s", args->npos))
 			diag_hint(f->diag, "it is called as %s", usage(f, b));
 		return false;
@@ -129,7 +138,8 @@ static bool check_names(Front *f, Frame *caller, const BlockDef *b, Actuals *arg
 		for (const Param *p = b->params; p; p = p->next)
 			suggest_try(&s, p->name);
 		suggest_try(&s, "name");
-		if (front_error(f, caller, args->at[i].span, "block '%s' has no argument '%s'", b->name, name)) {
+		if (front_error(f, caller, args->at[i].span, "block '%s' has no argument '%s'",
+				b->name, name)) {
 			suggest_hint(&s, f->diag);
 			if (!s.best)
 				diag_hint(f->diag, "it is called as %s", usage(f, b));
@@ -144,20 +154,24 @@ static bool bind(Front *f, Frame *caller, Frame *in, const Expr *e, Actuals *arg
 	int i = 0;
 
 	for (const Param *p = in->block->params; p; p = p->next, i++) {
-		Actual *named = actual_named(args, p->name), *x = i < args->npos ? &args->at[i] : named;
+		Actual *named = actual_named(args, p->name),
+		       *x = i < args->npos ? &args->at[i] : named;
 		Local *l = ARENA_NEW(f->arena, Local);
 		if (named && x != named) {
-			front_error(f, caller, named->span, "argument '%s' is given twice", p->name);
+			front_error(f, caller, named->span, "argument '%s' is given twice",
+				    p->name);
 			return false;
 		}
 		if (!x && !p->dflt) {
-			if (front_error(f, caller, e->span, "block '%s' needs an argument '%s'", in->block->name, p->name))
+			if (front_error(f, caller, e->span, "block '%s' needs an argument '%s'",
+					in->block->name, p->name))
 				diag_hint(f->diag, "it is called as %s", usage(f, in->block));
 			return false;
 		}
 		if (!check_type(f, caller, in, p, x))
 			return false;
-		*l = (Local){ x ? x->v : eval_expr(f, in, p->dflt), x ? x->expr->span : p->span, x ? x->expr : NULL };
+		*l = (Local){ x ? x->v : eval_expr(f, in, p->dflt), x ? x->expr->span : p->span,
+			      x ? x->expr : NULL };
 		name_put(f->arena, &in->locals, p->name, l);
 	}
 	return true;
@@ -174,7 +188,8 @@ static bool instance_name(Front *f, Frame *caller, Actuals *args, const char **n
 	if (x->v.kind == V_STR)
 		*name = x->v.s;
 	else if (x->v.kind != V_POISON)
-		front_error(f, caller, x->expr->span, "'name' must be a string, got %s", val_describe(f->arena, x->v));
+		front_error(f, caller, x->expr->span, "'name' must be a string, got %s",
+			    val_describe(f->arena, x->v));
 	return x->v.kind == V_STR;
 }
 
@@ -196,7 +211,8 @@ Val call_block(Front *f, Frame *fr, const Expr *e)
 	if (args.poison && b->standard)
 		return POISON;
 	if (f->calls >= FRONT_MAX_CALLS) {
-		front_limit(f, fr, e->span, "blocks are called within blocks more than %d deep", FRONT_MAX_CALLS);
+		front_limit(f, fr, e->span, "blocks are called within blocks more than %d deep",
+			    FRONT_MAX_CALLS);
 		return POISON;
 	}
 	if (!(in.path = param_path(f, fr, e, b->name, name)) || !bind(f, fr, &in, e, &args))

@@ -1,7 +1,8 @@
 /* `data NAME = TYPE(...)`: the settings of each type, and its fields as the model sees them.
  *
- * A field is an input of the graph whose first dimension is the batch. Pictures come as bytes and become floats here, so
- * that a sample crosses into the arena in its smallest form. Files are the runtime's business: they are not opened. */
+ * A field is an input of the graph whose first dimension is the batch. Pictures come as bytes and
+ * become floats here, so that a sample crosses into the arena in its smallest form. Files are the
+ * runtime's business: they are not opened. */
 #include "front.h"
 
 #include <stdlib.h>
@@ -44,7 +45,9 @@ static bool append(Front *f, const Dataset *d, const char *key, Type *t)
 
 	for (int32_t i = 0; i < s->value.ints.n; i++) {
 		if (t->ndim == IR_MAX_DIMS || s->value.ints.v[i] < 1) {
-			diag_error(f->diag, s->span, "'%s' must be at most %d dimensions of at least 1", key, IR_MAX_DIMS - 1);
+			diag_error(f->diag, s->span,
+				   "'%s' must be at most %d dimensions of at least 1", key,
+				   IR_MAX_DIMS - 1);
 			return false;
 		}
 		t->dim[t->ndim++] = s->value.ints.v[i];
@@ -78,7 +81,8 @@ static bool npy_type(Front *f, const Dataset *d, const char *shape, const char *
 
 	*out = batch_of(f, dtype_from_name(s->value.s, strlen(s->value.s)));
 	if (out->dtype == DT_NONE) {
-		diag_error(f->diag, s->span, "'%s' must be a type such as f32, u8 or i32, got '%s'", dtype, s->value.s);
+		diag_error(f->diag, s->span, "'%s' must be a type such as f32, u8 or i32, got '%s'",
+			   dtype, s->value.s);
 		return false;
 	}
 	return append(f, d, shape, out);
@@ -111,7 +115,8 @@ static bool csv_y(Front *f, const Dataset *d, Type *out)
 	*out = batch_of(f, DT_F32);
 	out->dim[out->ndim++] = 1;
 	if (strcmp(s->value.s, "value") != 0)
-		diag_error(f->diag, s->span, "'target' must be \"class\" or \"value\", got \"%s\"", s->value.s);
+		diag_error(f->diag, s->span, "'target' must be \"class\" or \"value\", got \"%s\"",
+			   s->value.s);
 	return !strcmp(s->value.s, "value");
 }
 
@@ -157,7 +162,7 @@ static const DataType types[] = {
 	  { { "x", csv_x, false }, { "y", csv_y, false } } },
 };
 
-/* ---- settings --------------------------------------------------------------------------------------------------- */
+/* ---- settings ---- */
 
 static Attr default_of(const Spec *s)
 {
@@ -191,8 +196,11 @@ static bool ints_of(Val v, IntList *out)
 /* A setting from its value; false after an error. */
 static bool convert(Front *f, const Frame *fr, const Spec *s, Span at, Val v, Attr *out)
 {
-	static const char *const wants[] = { [A_INT] = "a whole number", [A_BOOL] = "true or false", [A_FLOAT] = "a number",
-					     [A_STR] = "a string", [A_INTS] = "a list of at most 7 whole numbers" };
+	static const char *const wants[] = { [A_INT] = "a whole number",
+					     [A_BOOL] = "true or false",
+					     [A_FLOAT] = "a number",
+					     [A_STR] = "a string",
+					     [A_INTS] = "a list of at most 7 whole numbers" };
 	bool good = false;
 
 	if (v.kind == V_POISON)
@@ -214,9 +222,11 @@ static bool convert(Front *f, const Frame *fr, const Spec *s, Span at, Val v, At
 	default:
 		good = val_is_number(v);
 		out->f = good ? val_number(v) : 0;
+		break;
 	}
 	if (!good) {
-		front_error(f, fr, at, "'%s' must be %s, got %s", s->key, wants[s->kind], val_describe(f->arena, v));
+		front_error(f, fr, at, "'%s' must be %s, got %s", s->key, wants[s->kind],
+			    val_describe(f->arena, v));
 	} else if (v.mark) {
 		front_error(f, fr, at, "'%s' cannot depend on the batch size", s->key);
 		good = false;
@@ -271,7 +281,8 @@ static void check_settings(Front *f, const Dataset *d)
 	for (const Arg *a = d->def->settings; a; a = a->next) {
 		const Spec *s = d->type->specs;
 		if (!a->name) {
-			diag_error(f->diag, a->span, "settings of data have names: %s = ...", s->key);
+			diag_error(f->diag, a->span, "settings of data have names: %s = ...",
+				   s->key);
 			continue;
 		}
 		while (s->key && strcmp(s->key, a->name) != 0)
@@ -311,9 +322,10 @@ void dataset_build(Front *f)
 	}
 }
 
-/* ---- fields ------------------------------------------------------------------------------------------------------- */
+/* ---- fields ---- */
 
-static Value *scale(Front *f, const Frame *fr, const Expr *e, Value *x, OpCode op, double c, double identity)
+static Value *scale(Front *f, const Frame *fr, const Expr *e, Value *x, OpCode op, double c,
+		    double identity)
 {
 	Type t = type_scalar(f->real);
 	Value *in[2] = { x, NULL };
@@ -336,7 +348,8 @@ static Value *make_field(Front *f, const Frame *fr, const Expr *e, Dataset *d, i
 	Node *n;
 	Type t;
 
-	if (!field->type(f, d, &t) || !(n = prim_node(f, fr, e, OP_input, 0, NULL, &(Attr){ .s = name }, &t, 0)))
+	if (!field->type(f, d, &t) ||
+	    !(n = prim_node(f, fr, e, OP_input, 0, NULL, &(Attr){ .s = name }, &t, 0)))
 		return NULL;
 	x = d->input[i] = n->res[0];
 	if (field->scaled || (dtype_is_float(t.dtype) && t.dtype != f->real)) {
@@ -365,15 +378,17 @@ Val dataset_field(Front *f, const Frame *fr, const Expr *e, Dataset *d)
 			d->field[i] = make_field(f, fr, e, d, i);
 		return d->field[i] ? val_tensor(d->field[i]) : POISON;
 	}
-	if (front_error(f, fr, e->field.name_span, "%s data have no field '%s'", d->type->name, e->field.name)) {
+	if (front_error(f, fr, e->field.name_span, "%s data have no field '%s'", d->type->name,
+			e->field.name)) {
 		suggest_hint(&s, f->diag);
 		if (!s.best)
-			diag_hint(f->diag, "there are %s and %s", d->type->fields[0].name, d->type->fields[1].name);
+			diag_hint(f->diag, "there are %s and %s", d->type->fields[0].name,
+				  d->type->fields[1].name);
 	}
 	return POISON;
 }
 
-/* ---- ranges ---------------------------------------------------------------------------------------------------------- */
+/* ---- ranges ---- */
 
 /* The input behind reshapes and casts. */
 static const Value *input_behind(const Value *v)
@@ -383,12 +398,15 @@ static const Value *input_behind(const Value *v)
 	return v;
 }
 
-/* The values that the graph can take from an integer field: rows of a table, classes of a loss. They become the
- * settings limit_FIELD and ignore_FIELD, which the runtime checks before the first step. */
+/* The values that the graph can take from an integer field: rows of a table, classes of a loss.
+ * They become the settings limit_FIELD and ignore_FIELD, which the runtime checks before the first
+ * step. */
 static void put_range(Front *f, Dataset *d, int i)
 {
 	const char *name = d->type->fields[i].name;
-	int64_t limit = !strcmp(d->type->name, "bytes") ? 256 : i == 1 ? (int64_t)number(d, "classes") : 0;
+	int64_t limit = !strcmp(d->type->name, "bytes") ? 256
+			: i == 1                        ? (int64_t)number(d, "classes")
+							: 0;
 	int64_t ignore = -100;
 
 	for (const Node *n = f->func->body->first; n; n = n->next) {
@@ -402,8 +420,10 @@ static void put_range(Front *f, Dataset *d, int i)
 		if (rows > 0 && (limit == 0 || rows < limit))
 			limit = rows;
 	}
-	ir_set(f->module, d->section, arena_printf(f->arena, "limit_%s", name), A_INT, (Attr){ .i = limit });
-	ir_set(f->module, d->section, arena_printf(f->arena, "ignore_%s", name), A_INT, (Attr){ .i = ignore });
+	ir_set(f->module, d->section, arena_printf(f->arena, "limit_%s", name), A_INT,
+	       (Attr){ .i = limit });
+	ir_set(f->module, d->section, arena_printf(f->arena, "ignore_%s", name), A_INT,
+	       (Attr){ .i = ignore });
 }
 
 void dataset_finish(Front *f)
@@ -413,7 +433,8 @@ void dataset_finish(Front *f)
 		bool used = false;
 		for (int i = 0; i < DATA_MAX_FIELDS; i++) {
 			used |= d->input[i] != NULL;
-			if (d->input[i] && !dtype_is_float(d->input[i]->type.dtype) && !d->type->fields[i].scaled)
+			if (d->input[i] && !dtype_is_float(d->input[i]->type.dtype) &&
+			    !d->type->fields[i].scaled)
 				put_range(f, d, i);
 		}
 		if (!used)

@@ -1,11 +1,12 @@
 /* The evaluation of expressions and statements, which is what builds the graph.
  *
- * A body is run as it is written: a `for` repeats its body, an `if` chooses by a constant, an assignment binds a name
- * to a value (a tensor of the graph, a number, ...). What is evaluated is counted, and so is how deep, so that no text
- * can keep the compiler busy for ever or exhaust its stack. */
+ * A body is run as it is written: a `for` repeats its body, an `if` chooses by a constant, an
+ * assignment binds a name to a value (a tensor of the graph, a number, ...). What is evaluated is
+ * counted, and so is how deep, so that no text can keep the compiler busy for ever or exhaust its
+ * stack. */
 #include "front.h"
 
-/* ---- names ---------------------------------------------------------------------------------------------- */
+/* ---- names ---- */
 
 Val eval_const(Front *f, const char *name, Span at)
 {
@@ -89,10 +90,14 @@ static Val eval_string(Front *f, Frame *fr, const Expr *e)
 		} else if (*s == '{') {
 			end = strchr(s, '}');
 			if (!end) {
-				front_error(f, fr, e->span, "'{' without '}' in a string; write \\{ for the character");
+				front_error(
+					f, fr, e->span,
+					"'{' without '}' in a string; write \\{ for the character");
 				return POISON;
 			}
-			Val v = eval_name(f, fr, arena_strndup(f->arena, s + 1, (size_t)(end - s - 1)), e->span);
+			Val v = eval_name(f, fr,
+					  arena_strndup(f->arena, s + 1, (size_t)(end - s - 1)),
+					  e->span);
 			if (v.kind == V_POISON)
 				return POISON;
 			piece = val_text(f->arena, v);
@@ -100,7 +105,8 @@ static Val eval_string(Front *f, Frame *fr, const Expr *e)
 			s = end;
 		}
 		if (n + len > FRONT_MAX_STRING) {
-			front_error(f, fr, e->span, "the string grows beyond %d bytes", FRONT_MAX_STRING);
+			front_error(f, fr, e->span, "the string grows beyond %d bytes",
+				    FRONT_MAX_STRING);
 			return POISON;
 		}
 		memcpy(out + n, piece, len);
@@ -109,14 +115,15 @@ static Val eval_string(Front *f, Frame *fr, const Expr *e)
 	return (Val){ .kind = V_STR, .s = arena_strdup(f->arena, out) };
 }
 
-/* ---- conversions ----------------------------------------------------------------------------------------- */
+/* ---- conversions ---- */
 
 bool eval_int(Front *f, const Frame *fr, Span s, Val v, const char *what, int64_t *out)
 {
 	if (v.kind == V_POISON)
 		return false;
 	if (v.kind != V_INT) {
-		front_error(f, fr, s, "%s must be a whole number, got %s", what, val_describe(f->arena, v));
+		front_error(f, fr, s, "%s must be a whole number, got %s", what,
+			    val_describe(f->arena, v));
 		return false;
 	}
 	if (v.mark) {
@@ -134,11 +141,13 @@ bool eval_shape(Front *f, const Frame *fr, Span s, Val v, bool minus_one, Type *
 	if (v.kind == V_POISON)
 		return false;
 	if (v.kind != V_LIST) {
-		front_error(f, fr, s, "a shape is a list of dimensions such as [batch, 10], got %s", val_describe(f->arena, v));
+		front_error(f, fr, s, "a shape is a list of dimensions such as [batch, 10], got %s",
+			    val_describe(f->arena, v));
 		return false;
 	}
 	if (v.n > IR_MAX_DIMS) {
-		front_error(f, fr, s, "a shape has at most %d dimensions, got %d", IR_MAX_DIMS, (int)v.n);
+		front_error(f, fr, s, "a shape has at most %d dimensions, got %d", IR_MAX_DIMS,
+			    (int)v.n);
 		return false;
 	}
 	*out = (Type){ .ndim = (uint8_t)v.n };
@@ -148,17 +157,22 @@ bool eval_shape(Front *f, const Frame *fr, Span s, Val v, bool minus_one, Type *
 		if (d.kind == V_POISON)
 			return false;
 		if (d.kind != V_INT || (d.i < 1 && !(minus_one && !open && d.i == -1))) {
-			front_error(f, fr, s, "dimension %d of %s is %s, expected a whole number of at least 1", (int)i,
-				    val_text(f->arena, v), val_text(f->arena, d));
+			front_error(
+				f, fr, s,
+				"dimension %d of %s is %s, expected a whole number of at least 1",
+				(int)i, val_text(f->arena, v), val_text(f->arena, d));
 			return false;
 		}
 		if (d.i > 0 && __builtin_mul_overflow(elems, d.i, &elems)) {
-			front_error(f, fr, s, "the shape %s has more than 2^63 elements", val_text(f->arena, v));
+			front_error(f, fr, s, "the shape %s has more than 2^63 elements",
+				    val_text(f->arena, v));
 			return false;
 		}
 		if (d.mark == BM_OTHER) {
-			front_error(f, fr, s, "dimension %d of %s depends on the batch size but is not a multiple of it",
-				    (int)i, val_text(f->arena, v));
+			front_error(
+				f, fr, s,
+				"dimension %d of %s depends on the batch size but is not a multiple of it",
+				(int)i, val_text(f->arena, v));
 			return false;
 		}
 		open |= d.i == -1;
@@ -169,7 +183,7 @@ bool eval_shape(Front *f, const Frame *fr, Span s, Val v, bool minus_one, Type *
 	return true;
 }
 
-/* ---- arguments ------------------------------------------------------------------------------------------- */
+/* ---- arguments ---- */
 
 bool eval_args(Front *f, Frame *fr, const Arg *args, Actuals *out)
 {
@@ -182,7 +196,8 @@ bool eval_args(Front *f, Frame *fr, const Arg *args, Actuals *out)
 	for (const Arg *a = args; a; a = a->next) {
 		Actual *x = &out->at[out->n];
 		if (!a->name && out->npos < out->n) {
-			front_error(f, fr, a->span, "an argument without a name comes after one with a name");
+			front_error(f, fr, a->span,
+				    "an argument without a name comes after one with a name");
 			good = false;
 		}
 		if (a->name && actual_named(out, a->name)) {
@@ -192,7 +207,8 @@ bool eval_args(Front *f, Frame *fr, const Arg *args, Actuals *out)
 		*x = (Actual){ .name = a->name, .span = a->span, .expr = a->value };
 		x->v = eval_expr(f, fr, a->value);
 		if (x->v.kind == V_TUPLE) {
-			front_error(f, fr, a->value->span, "one value is wanted here, the call gives %d", (int)x->v.n);
+			front_error(f, fr, a->value->span,
+				    "one value is wanted here, the call gives %d", (int)x->v.n);
 			x->v = POISON;
 		}
 		out->poison |= x->v.kind == V_POISON;
@@ -212,7 +228,9 @@ Actual *actual_named(Actuals *a, const char *name)
 
 Actual *actual_take(Actuals *a, int i, const char *name)
 {
-	Actual *x = i >= 0 && i < a->npos && !a->at[i].used ? &a->at[i] : name ? actual_named(a, name) : NULL;
+	Actual *x = i >= 0 && i < a->npos && !a->at[i].used ? &a->at[i]
+		    : name                                  ? actual_named(a, name)
+							    : NULL;
 
 	if (x)
 		x->used = true;
@@ -225,8 +243,10 @@ bool actuals_done(Front *f, const Frame *fr, Actuals *a, const char *callee, con
 		const Actual *x = &a->at[i];
 		if (x->used)
 			continue;
-		bool said = x->name ? front_error(f, fr, x->span, "%s has no argument '%s'", callee, x->name)
-				    : front_error(f, fr, x->span, "%s takes fewer arguments", callee);
+		bool said = x->name ? front_error(f, fr, x->span, "%s has no argument '%s'", callee,
+						  x->name)
+				    : front_error(f, fr, x->span, "%s takes fewer arguments",
+						  callee);
 		if (said)
 			diag_hint(f->diag, "it is called as %s", usage);
 		return false;
@@ -234,7 +254,7 @@ bool actuals_done(Front *f, const Frame *fr, Actuals *a, const char *callee, con
 	return true;
 }
 
-/* ---- expressions ------------------------------------------------------------------------------------------ */
+/* ---- expressions ---- */
 
 static Val eval_list(Front *f, Frame *fr, const Expr *e)
 {
@@ -247,7 +267,8 @@ static Val eval_list(Front *f, Frame *fr, const Expr *e)
 	for (const Arg *a = e->list; a; a = a->next) {
 		Val x = eval_expr(f, fr, a->value);
 		if (x.kind == V_TUPLE) {
-			front_error(f, fr, a->value->span, "one value is wanted here, the call gives %d", (int)x.n);
+			front_error(f, fr, a->value->span,
+				    "one value is wanted here, the call gives %d", (int)x.n);
 			x = POISON;
 		}
 		v.at[v.n++] = x;
@@ -265,15 +286,17 @@ static Val eval_binary(Front *f, Frame *fr, const Expr *e)
 	b = eval_expr(f, fr, e->op.b);
 	if (a.kind == V_POISON || b.kind == V_POISON)
 		return POISON;
-	if ((a.kind == V_NONE || b.kind == V_NONE) && (op == O_EQ || op == O_NE)) /* also beside a tensor */
+	if ((a.kind == V_NONE || b.kind == V_NONE) &&
+	    (op == O_EQ || op == O_NE)) /* also beside a tensor */
 		return (Val){ .kind = V_BOOL, .b = (a.kind == b.kind) == (op == O_EQ) };
 	if (a.kind == V_TENSOR || b.kind == V_TENSOR)
 		return prim_binary(f, fr, e, op, a, b);
 	if (op == O_AND || op == O_OR) {
 		if (a.kind == V_BOOL && b.kind == V_BOOL)
 			return b;
-		front_error(f, fr, e->span, "'%s' takes bools, got %s and %s", ast_operator_text(op),
-			    val_describe(f->arena, a), val_describe(f->arena, b));
+		front_error(f, fr, e->span, "'%s' takes bools, got %s and %s",
+			    ast_operator_text(op), val_describe(f->arena, a),
+			    val_describe(f->arena, b));
 		return POISON;
 	}
 	return value_binary(f, fr, e->span, op, a, b);
@@ -288,7 +311,8 @@ static bool eval_bool(Front *f, Frame *fr, const Expr *e, const char *what, bool
 		return true;
 	}
 	if (v.kind != V_POISON &&
-	    front_error(f, fr, e->span, "%s must be true or false, got %s", what, val_describe(f->arena, v)) &&
+	    front_error(f, fr, e->span, "%s must be true or false, got %s", what,
+			val_describe(f->arena, v)) &&
 	    v.kind == V_TENSOR)
 		diag_hint(f->diag, "select(condition, a, b) chooses by element");
 	return false;
@@ -324,7 +348,8 @@ static Val eval_field(Front *f, Frame *fr, const Expr *e)
 	if (v.kind == V_TENSOR)
 		return tensor_field(f, fr, e, &v.t->type);
 	if (v.kind != V_POISON)
-		front_error(f, fr, e->field.name_span, "%s has no field '%s'", val_describe(f->arena, v), e->field.name);
+		front_error(f, fr, e->field.name_span, "%s has no field '%s'",
+			    val_describe(f->arena, v), e->field.name);
 	return POISON;
 }
 
@@ -336,13 +361,17 @@ static Val eval_index(Front *f, Frame *fr, const Expr *e)
 	if (v.kind == V_POISON || !eval_int(f, fr, e->index.at->span, at, "an index", &i))
 		return POISON;
 	if (v.kind != V_LIST) {
-		if (front_error(f, fr, e->span, "only lists are indexed, got %s", val_describe(f->arena, v)) &&
+		if (front_error(f, fr, e->span, "only lists are indexed, got %s",
+				val_describe(f->arena, v)) &&
 		    v.kind == V_TENSOR)
-			diag_hint(f->diag, "slice(x, axis, start, stop) takes a part of a tensor; x.shape[0] is a dimension");
+			diag_hint(
+				f->diag,
+				"slice(x, axis, start, stop) takes a part of a tensor; x.shape[0] is a dimension");
 		return POISON;
 	}
 	if (i < -v.n || i >= v.n) {
-		front_error(f, fr, e->index.at->span, "index %lld is outside a list of %d", (long long)i, (int)v.n);
+		front_error(f, fr, e->index.at->span, "index %lld is outside a list of %d",
+			    (long long)i, (int)v.n);
 		return POISON;
 	}
 	return v.at[i < 0 ? i + v.n : i];
@@ -373,7 +402,8 @@ static Val eval_inner(Front *f, Frame *fr, const Expr *e)
 	case E_LIST: return eval_list(f, fr, e);
 	case E_UNARY:
 		v = eval_expr(f, fr, e->op.a);
-		return v.kind == V_TENSOR ? prim_unary(f, fr, e, e->op.op, v) : value_unary(f, fr, e->span, e->op.op, v);
+		return v.kind == V_TENSOR ? prim_unary(f, fr, e, e->op.op, v)
+					  : value_unary(f, fr, e->span, e->op.op, v);
 	case E_BINARY: return eval_binary(f, fr, e);
 	case E_COND:
 		if (!eval_bool(f, fr, e->cond.c, "a condition", &choice))
@@ -390,7 +420,8 @@ static Val eval_inner(Front *f, Frame *fr, const Expr *e)
 static bool work(Front *f, const Frame *fr, Span s)
 {
 	if (f->work++ >= FRONT_MAX_WORK)
-		front_limit(f, fr, s, "the model takes more than %d evaluations to build", FRONT_MAX_WORK);
+		front_limit(f, fr, s, "the model takes more than %d evaluations to build",
+			    FRONT_MAX_WORK);
 	else if (f->depth >= FRONT_MAX_DEPTH)
 		front_limit(f, fr, s, "the model nests more than %d evaluations", FRONT_MAX_DEPTH);
 	return !f->stop;
@@ -408,7 +439,7 @@ Val eval_expr(Front *f, Frame *fr, const Expr *e)
 	return v;
 }
 
-/* ---- statements ------------------------------------------------------------------------------------------- */
+/* ---- statements ---- */
 
 static void set_local(Front *f, Frame *fr, const char *name, Val v, Span s)
 {
@@ -462,8 +493,9 @@ static bool run_for(Front *f, Frame *fr, const Stmt *s)
 		return false;
 	}
 	for (int64_t i = lo; i < hi && !returned && work(f, fr, s->span); i++) {
-		fr->path = arena_printf(f->arena, "%s%s%s%s%lld", path, *path ? "." : "", strcmp(var, "_") ? var : "",
-					strcmp(var, "_") ? "." : "", (long long)i);
+		fr->path = arena_printf(f->arena, "%s%s%s%s%lld", path, *path ? "." : "",
+					strcmp(var, "_") ? var : "", strcmp(var, "_") ? "." : "",
+					(long long)i);
 		set_local(f, fr, var, val_int(i), s->targets->span);
 		returned = eval_stmts(f, fr, s->body);
 	}
@@ -486,10 +518,11 @@ static void run_loss(Front *f, Frame *fr, const Stmt *s)
 	if (v.kind == V_POISON)
 		return;
 	if (v.kind != V_TENSOR) {
-		front_error(f, fr, s->a->span, "'%s' takes a tensor, got %s", loss ? "loss" : "predict",
-			    val_describe(f->arena, v));
+		front_error(f, fr, s->a->span, "'%s' takes a tensor, got %s",
+			    loss ? "loss" : "predict", val_describe(f->arena, v));
 	} else if (loss && (v.t->type.ndim > 0 || !dtype_is_float(v.t->type.dtype))) {
-		if (front_error(f, fr, s->a->span, "the loss must be a scalar, got %s", val_text(f->arena, v)))
+		if (front_error(f, fr, s->a->span, "the loss must be a scalar, got %s",
+				val_text(f->arena, v)))
 			diag_hint(f->diag, "mean(...) makes it one");
 	}
 	if (v.kind == V_TENSOR)
@@ -504,7 +537,8 @@ static void run_require(Front *f, Frame *fr, const Stmt *s)
 		return;
 	Val v = eval_expr(f, fr, s->b);
 	if (v.kind != V_POISON)
-		front_error(f, fr, front_span(f, fr, s->span), "%s%s%s", fr->block ? fr->block->name : "", fr->block ? ": " : "",
+		front_error(f, fr, front_span(f, fr, s->span), "%s%s%s",
+			    fr->block ? fr->block->name : "", fr->block ? ": " : "",
 			    val_text(f->arena, v));
 }
 

@@ -1,9 +1,11 @@
-/* The front end from end to end: text to tree, tree to checked tree, checked tree to graph; and how it speaks.
+/* The front end from end to end: text to tree, tree to checked tree, checked tree to graph; and how
+ * it speaks.
  *
- * The user's text and the standard library are parsed apart; the library's blocks see none of the user's names. A
- * model is built by evaluating it: blocks are inlined, loops unrolled, constants computed, and each tensor expression
- * leaves a node. Nodes and errors inside std.dl belong to the user's call that led there. A value whose making failed
- * is poison and silent from then on, and a place of the text speaks once however often it is evaluated. */
+ * The user's text and the standard library are parsed apart; the library's blocks see none of the
+ * user's names. A model is built by evaluating it: blocks are inlined, loops unrolled, constants
+ * computed, and each tensor expression leaves a node. Nodes and errors inside std.dl belong to the
+ * user's call that led there. A value whose making failed is poison and silent from then on, and a
+ * place of the text speaks once however often it is evaluated. */
 #include "front.h"
 
 #include <stdarg.h>
@@ -11,7 +13,7 @@
 extern const char std_dl[];
 extern const unsigned std_dl_len;
 
-/* ---- diagnostics ------------------------------------------------------------------------------------- */
+/* ---- diagnostics ---- */
 
 Span front_span(const Front *f, const Frame *fr, Span s)
 {
@@ -27,7 +29,8 @@ bool front_reported(Front *f, Span user)
 
 static void remember(Front *f, Span user)
 {
-	name_put(f->arena, &f->reported, arena_printf(f->arena, "%d:%d:%d", user.source, user.begin, user.end), f);
+	name_put(f->arena, &f->reported,
+		 arena_printf(f->arena, "%d:%d:%d", user.source, user.begin, user.end), f);
 }
 
 void front_trace(Front *f, const Frame *fr, Span s)
@@ -36,7 +39,8 @@ void front_trace(Front *f, const Frame *fr, Span s)
 	const Frame *up = fr;
 
 	if (user.source != s.source)
-		diag_note(f->diag, s, "in the standard block '%s'", fr->block ? fr->block->name : "?");
+		diag_note(f->diag, s, "in the standard block '%s'",
+			  fr->block ? fr->block->name : "?");
 	while (up && up->standard)
 		up = up->up;
 	for (int n = 0; up && up->block && n < 3; up = up->up, n++)
@@ -70,13 +74,17 @@ void front_limit(Front *f, const Frame *fr, Span s, const char *fmt, ...)
 	f->stop = true;
 }
 
-/* ---- the text ------------------------------------------------------------------------------------------ */
+/* ---- the text ---- */
 
 /* Length of the UTF-8 sequence at s, 0 where it is none. */
 static int utf8_length(const unsigned char *s, size_t left)
 {
 	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-	int n = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : s[0] >> 3 == 30 ? 4 : 0;
+	int n = s[0] < 0x80       ? 1
+		: s[0] >> 5 == 6  ? 2
+		: s[0] >> 4 == 14 ? 3
+		: s[0] >> 3 == 30 ? 4
+				  : 0;
 	uint32_t c = n < 2 ? s[0] : s[0] & (0x7fu >> n);
 
 	if (n == 0 || (size_t)n > left)
@@ -94,14 +102,16 @@ static bool text_check(Diag *d, int source, const char *text, size_t len)
 	const unsigned char *s = (const unsigned char *)text;
 
 	if (len > FRONT_MAX_TEXT) {
-		diag_error(d, NO_SPAN, "the model has %zu bytes, at most %d are possible", len, FRONT_MAX_TEXT);
+		diag_error(d, NO_SPAN, "the model has %zu bytes, at most %d are possible", len,
+			   FRONT_MAX_TEXT);
 		return false;
 	}
 	for (size_t i = 0; i < len;) {
 		int n = utf8_length(s + i, len - i);
 		if (n == 0 || s[i] == 0) {
 			Span at = { source, (int32_t)i, (int32_t)i + 1 };
-			diag_error(d, at, n ? "a NUL byte in the text" : "byte 0x%02x is not UTF-8", s[i]);
+			diag_error(d, at, n ? "a NUL byte in the text" : "byte 0x%02x is not UTF-8",
+				   s[i]);
 			return false;
 		}
 		i += (size_t)n;
@@ -109,7 +119,7 @@ static bool text_check(Diag *d, int source, const char *text, size_t len)
 	return true;
 }
 
-/* ---- the stages ----------------------------------------------------------------------------------------- */
+/* ---- the stages ---- */
 
 /* "gpt-char" of "models/gpt-char.dl". */
 static const char *model_name(Arena *a, const char *path)
@@ -154,9 +164,11 @@ static void warn_unreached(Front *f)
 				n->arg[i]->def->aux = f;
 	}
 	for (const Node *n = f->func->body->first; n; n = n->next) {
-		const VarUse *u = n->op == OP_var && !n->aux ? name_get(&f->vars, n->attr[0].s) : NULL;
+		const VarUse *u = n->op == OP_var && !n->aux ? name_get(&f->vars, n->attr[0].s)
+							     : NULL;
 		if (u && u->var->role == VAR_PARAM)
-			diag_warning(f->diag, u->var->span, "the loss does not depend on parameter '%s'", u->var->name);
+			diag_warning(f->diag, u->var->span,
+				     "the loss does not depend on parameter '%s'", u->var->name);
 	}
 	for (Node *n = f->func->body->first; n; n = n->next)
 		n->aux = NULL;
@@ -195,7 +207,8 @@ static void build(Front *f, const char *path)
 	overrides_check(f);
 	if (!model) {
 		if (diag_errors(f->diag) == 0)
-			diag_error(f->diag, (Span){ f->user_source, 0, 0 }, "%s has no model block", path);
+			diag_error(f->diag, (Span){ f->user_source, 0, 0 }, "%s has no model block",
+				   path);
 		return;
 	}
 	if (!f->recursive) {
@@ -209,10 +222,15 @@ static void build(Front *f, const char *path)
 	}
 }
 
-Module *frontend_read(Arena *a, Diag *d, const char *path, const char *text, size_t len, const FrontOptions *o)
+Module *frontend_read(Arena *a, Diag *d, const char *path, const char *text, size_t len,
+		      const FrontOptions *o)
 {
 	static const FrontOptions none = { 0 };
-	Front f = { .arena = a, .diag = d, .opt = o ? o : &none, .loss_span = NO_SPAN, .predict_span = NO_SPAN };
+	Front f = { .arena = a,
+		    .diag = d,
+		    .opt = o ? o : &none,
+		    .loss_span = NO_SPAN,
+		    .predict_span = NO_SPAN };
 	int before = diag_errors(d);
 
 	f.user_source = diag_source(d, path, text, len);

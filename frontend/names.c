@@ -1,4 +1,5 @@
-/* An open-addressing hash map (linear probing, at most half full) and the optimal string alignment distance. */
+/* An open-addressing hash map (linear probing, at most half full) and the optimal string alignment
+ * distance. */
 #include "names.h"
 
 #include <stdbool.h>
@@ -51,7 +52,7 @@ void *name_put(Arena *a, NameMap *m, const char *key, void *value)
 	return old;
 }
 
-/* ---- suggestions --------------------------------------------------------------------------------- */
+/* ---- suggestions ---- */
 
 static int min2(int a, int b)
 {
@@ -99,7 +100,8 @@ void suggest_try(Suggest *s, const char *candidate)
 	if (begins && d > near)
 		d = near;
 	bool shared = d < (int)(na > nb ? na : nb); /* not every letter differs */
-	if (d <= near && shared && (d < s->distance || (d == s->distance && strcmp(candidate, s->best) < 0))) {
+	if (d <= near && shared &&
+	    (d < s->distance || (d == s->distance && strcmp(candidate, s->best) < 0))) {
 		s->best = candidate;
 		s->distance = d;
 	}

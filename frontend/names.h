@@ -20,7 +20,8 @@ void *name_get(const NameMap *m, const char *key); /* NULL when absent */
 /* Sets or replaces; value is not NULL. Returns the value that was there, or NULL. */
 void *name_put(Arena *a, NameMap *m, const char *key, void *value);
 
-/* The nearest of several candidates by edit distance (insert, delete, change, swap), if it is near enough. */
+/* The nearest of several candidates by edit distance (insert, delete, change, swap), if it is near
+ * enough. */
 typedef struct Suggest {
 	const char *wanted, *best;
 	int distance;

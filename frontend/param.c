@@ -1,11 +1,12 @@
 /* Parameters and their names.
  *
- * A parameter is made by param("weight", ...) inside a block; its full name is the path of the block's instance, a dot and
- * that name. A path is made of the parts of the calls and loops around:
+ * A parameter is made by param("weight", ...) inside a block; its full name is the path of the
+ * block's instance, a dot and that name. A path is made of the parts of the calls and loops around:
  *
- *   - a call with name = "c_attn" adds `c_attn`; name = "" adds nothing; name = "/h.0.attn" is the whole path by itself;
- *   - a call without it adds the block's name; the second such call under the same path adds `linear_1`, the third
- *     `linear_2`, ...
+ *   - a call with name = "c_attn" adds `c_attn`; name = "" adds nothing; name = "/h.0.attn" is the
+ * whole path by itself;
+ *   - a call without it adds the block's name; the second such call under the same path adds
+ * `linear_1`, the third `linear_2`, ...
  *   - a loop `for h in ...` adds `h.0`, `h.1`, ...; `for _ in ...` adds `0`, `1`, ...
  *
  * The same full name twice is one parameter, used twice (tied); it must have one shape. */
@@ -52,7 +53,8 @@ static Instance *take(Front *f, const char *path, Span s, bool chosen)
 	return x;
 }
 
-const char *param_path(Front *f, const Frame *fr, const Expr *call, const char *block, const char *name)
+const char *param_path(Front *f, const Frame *fr, const Expr *call, const char *block,
+		       const char *name)
 {
 	Span user = front_span(f, fr, call->span);
 	const char *base, *path;
@@ -65,7 +67,8 @@ const char *param_path(Front *f, const Frame *fr, const Expr *call, const char *
 		x = *name ? name_get(&f->instances, path) : NULL;
 		if (x && !x->chosen) {
 			if (front_error(f, fr, call->span, "the name '%s' is taken already", path))
-				diag_note(f->diag, x->span, "this call got it, as it has no name of its own");
+				diag_note(f->diag, x->span,
+					  "this call got it, as it has no name of its own");
 			return NULL;
 		}
 		if (*name && !x)
@@ -95,8 +98,8 @@ static Value *var_node(Front *f, const Var *v)
 	return f->last_var->res[0];
 }
 
-/* The random stream of a variable's initial values, by its name: other parts of the model do not change them. Streams below
- * 2^30 are for the operations. */
+/* The random stream of a variable's initial values, by its name: other parts of the model do not
+ * change them. Streams below 2^30 are for the operations. */
 static int32_t stream_of(Front *f, const char *name)
 {
 	const uint32_t mask = (1u << 30) - 1;
@@ -113,25 +116,29 @@ static int32_t stream_of(Front *f, const char *name)
 	}
 }
 
-static Val use_again(Front *f, const Frame *fr, const Expr *e, const VarUse *u, const Type *t, VarRole role)
+static Val use_again(Front *f, const Frame *fr, const Expr *e, const VarUse *u, const Type *t,
+		     VarRole role)
 {
 	const Var *v = u->var;
 
 	if (role == VAR_STAT || v->role != role) {
-		if (front_error(f, fr, e->span, "'%s' is a running statistic and cannot be shared", v->name))
+		if (front_error(f, fr, e->span, "'%s' is a running statistic and cannot be shared",
+				v->name))
 			diag_note(f->diag, v->span, "it is made here");
 	} else if (!type_equal(&v->type, t)) {
-		if (front_error(f, fr, e->span, "parameter '%s' is used with two shapes, %s and %s", v->name,
-				type_text(f->arena, &v->type, false), type_text(f->arena, t, false)))
-			diag_note(f->diag, v->span, "'%s' is made here, %s", v->name, type_text(f->arena, &v->type, false));
+		if (front_error(f, fr, e->span, "parameter '%s' is used with two shapes, %s and %s",
+				v->name, type_text(f->arena, &v->type, false),
+				type_text(f->arena, t, false)))
+			diag_note(f->diag, v->span, "'%s' is made here, %s", v->name,
+				  type_text(f->arena, &v->type, false));
 	} else {
 		return val_tensor(u->value);
 	}
 	return POISON;
 }
 
-Val param_use(Front *f, const Frame *fr, const Expr *e, const char *name, const Type *t, VarRole role,
-	      const InitVal *init, int decay)
+Val param_use(Front *f, const Frame *fr, const Expr *e, const char *name, const Type *t,
+	      VarRole role, const InitVal *init, int decay)
 {
 	const char *full = *name == '/' ? name + 1 : join(f, fr->path, name);
 	Span user = front_span(f, fr, e->span);
@@ -146,11 +153,13 @@ Val param_use(Front *f, const Frame *fr, const Expr *e, const char *name, const 
 	if (front_reported(f, user))
 		return POISON;
 	if (!type_check(t)) {
-		front_error(f, fr, e->span, "parameter '%s' of shape %s is too large", full, type_text(f->arena, t, false));
+		front_error(f, fr, e->span, "parameter '%s' of shape %s is too large", full,
+			    type_text(f->arena, t, false));
 		return POISON;
 	}
 	if (f->nvars++ >= FRONT_MAX_VARS) {
-		front_limit(f, fr, e->span, "the model has more than %d parameters and statistics", FRONT_MAX_VARS);
+		front_limit(f, fr, e->span, "the model has more than %d parameters and statistics",
+			    FRONT_MAX_VARS);
 		return POISON;
 	}
 	v = ir_var_new(f->module, full, *t, role);

@@ -14,18 +14,18 @@ typedef struct Parse {
 	Diag *diag;
 	int source;
 	const char *text;
-	bool whole;         /* a file, not one expression */
-	int32_t offset;     /* of text[0] in the source */
-	int32_t pos;        /* offset of the next byte to scan */
-	int start;          /* the token that chooses what is parsed; 0 once given */
-	int last;           /* the token given last, 0 at the start */
-	bool line_start;    /* the token given last is the first of its line */
-	bool newline;       /* a line has ended since the token given last */
-	bool fatal;         /* stop: what follows would only repeat the fault */
-	bool deep;          /* nesting has been reported */
+	bool whole;      /* a file, not one expression */
+	int32_t offset;  /* of text[0] in the source */
+	int32_t pos;     /* offset of the next byte to scan */
+	int start;       /* the token that chooses what is parsed; 0 once given */
+	int last;        /* the token given last, 0 at the start */
+	bool line_start; /* the token given last is the first of its line */
+	bool newline;    /* a line has ended since the token given last */
+	bool fatal;      /* stop: what follows would only repeat the fault */
+	bool deep;       /* nesting has been reported */
 	Bracket open[AST_MAX_BRACKETS];
 	int nopen;
-	Bracket unclosed;   /* closed by a `}` that came too early, until reported */
+	Bracket unclosed; /* closed by a `}` that came too early, until reported */
 	Ast *ast;
 	Expr *expr;
 	/* List ends, so that appending is one step. */
@@ -51,7 +51,8 @@ typedef struct ParamList {
 
 /* Reports nesting beyond AST_MAX_DEPTH once. */
 void parse_too_deep(Parse *p, Span s);
-/* A string literal's text between its quotes, with escapes resolved; braces keep their backslash for interpolation. */
+/* A string literal's text between its quotes, with escapes resolved; braces keep their backslash
+ * for interpolation. */
 const char *parse_string(Parse *p, Span s, const char *text, size_t len);
 
 /* Node makers; a child deeper than AST_MAX_DEPTH is reported and replaced. */
@@ -73,7 +74,8 @@ void names_add(Parse *p, NameList *l, const char *s, Span span);
 void params_add(ParamList *l, Param *x);
 
 void parse_const(Parse *p, const char *name, Span s, Expr *value);
-void parse_data(Parse *p, const char *name, Span s, const char *type, Span type_span, Arg *settings);
+void parse_data(Parse *p, const char *name, Span s, const char *type, Span type_span,
+		Arg *settings);
 void parse_block(Parse *p, const char *name, Span s, Param *params, Stmt *body);
 void parse_model(Parse *p, Span s, Stmt *body);
 void parse_train(Parse *p, Span s, Arg *settings);

@@ -1,15 +1,16 @@
 /* Calls of ops by name, and operators on tensors.
  *
- * Any op of the table that computes something is callable: positional arguments are its operands, then its
- * attributes in the order of its row; attributes may also be named. A number among the operands becomes a constant of
- * the dtype beside it; an axis may count from the end; `stream` is given by the compiler. Ops whose result type is not
- * derived from operands, and reductions, are in tensor.c. */
+ * Any op of the table that computes something is callable: positional arguments are its operands,
+ * then its attributes in the order of its row; attributes may also be named. A number among the
+ * operands becomes a constant of the dtype beside it; an axis may count from the end; `stream` is
+ * given by the compiler. Ops whose result type is not derived from operands, and reductions, are in
+ * tensor.c. */
 #include "front.h"
 
 #include <float.h>
 #include <math.h>
 
-/* ---- which ops ------------------------------------------------------------------------------------------ */
+/* ---- which ops ---- */
 
 static bool has_attr(const OpInfo *o, const char *name)
 {
@@ -19,7 +20,8 @@ static bool has_attr(const OpInfo *o, const char *name)
 	return false;
 }
 
-/* What computes a tensor from tensors: not gradients, updates, structure, nor what the compiler places itself. */
+/* What computes a tensor from tensors: not gradients, updates, structure, nor what the compiler
+ * places itself. */
 static bool callable(OpCode op)
 {
 	const OpInfo *o = &ir_ops[op];
@@ -70,9 +72,10 @@ const char *prim_usage(Front *f, OpCode op)
 	return arena_printf(f->arena, "%s%s)", s, o->kind == K_LEAF ? ", dtype" : "");
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------------------ */
+/* ---- nodes ---- */
 
-/* Where the value of a name was made: the assignment, also when it came here as an argument of blocks. */
+/* Where the value of a name was made: the assignment, also when it came here as an argument of
+ * blocks. */
 static void note_origin(Front *f, const Frame *fr, const Expr *e, Span error)
 {
 	const Local *l = NULL;
@@ -81,7 +84,8 @@ static void note_origin(Front *f, const Frame *fr, const Expr *e, Span error)
 		e = l->from;
 		fr = fr->up;
 	}
-	if (!fr || fr->standard || !l || l->from || !e || e->kind != E_NAME || l->value.kind != V_TENSOR ||
+	if (!fr || fr->standard || !l || l->from || !e || e->kind != E_NAME ||
+	    l->value.kind != V_TENSOR ||
 	    (l->span.begin >= error.begin && l->span.begin < error.end))
 		return;
 	diag_note(f->diag, l->span, "'%s' is made here, %s", e->s, val_text(f->arena, l->value));
@@ -119,11 +123,12 @@ static Type scaled(Type t, int64_t k)
 }
 
 /* The results that an op's type rule gives when all types are scaled; false where it refuses. */
-static bool rule_gives(Front *f, OpCode op, int nargs, Value *const *args, const Attr *attrs, const Type *given, int64_t k,
-		       Type *res)
+static bool rule_gives(Front *f, OpCode op, int nargs, Value *const *args, const Attr *attrs,
+		       const Type *given, int64_t k, Type *res)
 {
 	const OpInfo *o = &ir_ops[op];
-	Value *arg = ARENA_ARRAY(f->arena, nargs, Value), *out = ARENA_ARRAY(f->arena, o->nres, Value);
+	Value *arg = ARENA_ARRAY(f->arena, nargs, Value),
+	      *out = ARENA_ARRAY(f->arena, o->nres, Value);
 	Attr *attr = ARENA_ARRAY(f->arena, 8, Attr);
 	Node n = { .op = op, .nargs = nargs, .nres = o->nres, .attr = attr };
 	char why[256];
@@ -145,9 +150,11 @@ static bool rule_gives(Front *f, OpCode op, int nargs, Value *const *args, const
 	return o->type(&n, res, why);
 }
 
-/* Whether a node would keep its meaning at another batch size: with every batch dimension doubled, its type rule must
- * give the doubled results. Else a fixed size meets the batch somewhere. True as well for what is wrong at any size. */
-static bool fits_batch(Front *f, OpCode op, int nargs, Value *const *args, const Attr *attrs, const Type *given)
+/* Whether a node would keep its meaning at another batch size: with every batch dimension doubled,
+ * its type rule must give the doubled results. Else a fixed size meets the batch somewhere. True as
+ * well for what is wrong at any size. */
+static bool fits_batch(Front *f, OpCode op, int nargs, Value *const *args, const Attr *attrs,
+		       const Type *given)
 {
 	Type res[8] = { { 0 } }, twice[8] = { { 0 } };
 	bool good;
@@ -162,8 +169,8 @@ static bool fits_batch(Front *f, OpCode op, int nargs, Value *const *args, const
 	return good;
 }
 
-static bool check_batch(Front *f, const Frame *fr, const Expr *e, OpCode op, int nargs, Value *const *args,
-			const Attr *attrs, const Type *given)
+static bool check_batch(Front *f, const Frame *fr, const Expr *e, OpCode op, int nargs,
+			Value *const *args, const Attr *attrs, const Type *given)
 {
 	const char *types = "";
 	uint16_t marks = 0;
@@ -173,15 +180,20 @@ static bool check_batch(Front *f, const Frame *fr, const Expr *e, OpCode op, int
 	if (!marks || nargs > IR_MAX_ARGS || fits_batch(f, op, nargs, args, attrs, given))
 		return true;
 	for (int i = 0; i < nargs && i < 4; i++)
-		types = arena_printf(f->arena, "%s%s%s", types, i ? " with " : "", type_text(f->arena, &args[i]->type, true));
-	if (front_error(f, fr, e->span, "%s: the batch (marked ') meets a fixed size or another axis, %s", ir_ops[op].name, types))
-		diag_hint(f->diag, "only at batch = %lld would this fit; write 'batch' where the batch is meant",
-			  (long long)f->module->batch);
+		types = arena_printf(f->arena, "%s%s%s", types, i ? " with " : "",
+				     type_text(f->arena, &args[i]->type, true));
+	if (front_error(f, fr, e->span,
+			"%s: the batch (marked ') meets a fixed size or another axis, %s",
+			ir_ops[op].name, types))
+		diag_hint(
+			f->diag,
+			"only at batch = %lld would this fit; write 'batch' where the batch is meant",
+			(long long)f->module->batch);
 	return false;
 }
 
-Node *prim_node(Front *f, const Frame *fr, const Expr *e, OpCode op, int nargs, Value *const *args, const Attr *attrs,
-		const Type *given, int32_t flags)
+Node *prim_node(Front *f, const Frame *fr, const Expr *e, OpCode op, int nargs, Value *const *args,
+		const Attr *attrs, const Type *given, int32_t flags)
 {
 	Span user = front_span(f, fr, e->span);
 	Node *n;
@@ -193,7 +205,8 @@ Node *prim_node(Front *f, const Frame *fr, const Expr *e, OpCode op, int nargs, 
 		return NULL;
 	}
 	if (f->nodes++ >= FRONT_MAX_NODES) {
-		front_limit(f, fr, e->span, "the model has more than %d operations", FRONT_MAX_NODES);
+		front_limit(f, fr, e->span, "the model has more than %d operations",
+			    FRONT_MAX_NODES);
 		return NULL;
 	}
 	if (!check_batch(f, fr, e, op, nargs, args, attrs, given))
@@ -231,14 +244,20 @@ Val prim_results(Front *f, const Frame *fr, const Expr *e, Node *n)
 	return v;
 }
 
-/* ---- numbers as operands -------------------------------------------------------------------------------- */
+/* ---- numbers as operands ---- */
 
 /* Whether a value of this dtype can be this number. */
 static bool holds(DType t, double v)
 {
-	static const double top[DT_COUNT] = { [DT_BOOL] = 1,	  [DT_U8] = 255,      [DT_U16] = 65535,
-					      [DT_I32] = 2147483647, [DT_I64] = 9223372036854775807.0, [DT_F16] = 65504,
-					      [DT_BF16] = 3.3895313892515355e38, [DT_F32] = FLT_MAX, [DT_F64] = DBL_MAX };
+	static const double top[DT_COUNT] = { [DT_BOOL] = 1,
+					      [DT_U8] = 255,
+					      [DT_U16] = 65535,
+					      [DT_I32] = 2147483647,
+					      [DT_I64] = 9223372036854775807.0,
+					      [DT_F16] = 65504,
+					      [DT_BF16] = 3.3895313892515355e38,
+					      [DT_F32] = FLT_MAX,
+					      [DT_F64] = DBL_MAX };
 	bool is_signed = dtype_is_float(t) || t == DT_I32 || t == DT_I64;
 
 	return fabs(v) <= top[t] && (v >= 0 || is_signed) && (dtype_is_float(t) || v == floor(v));
@@ -254,7 +273,9 @@ Value *prim_operand(Front *f, const Frame *fr, const Expr *e, Val v, const Type 
 	if (v.mark == BM_MULTIPLE && dtype_is_float(t))
 		return tensor_batch_count(f, fr, e, x / (double)f->module->batch);
 	if (v.mark) {
-		if (front_error(f, fr, e->span, "a number that depends on the batch size cannot be part of the model's arithmetic"))
+		if (front_error(
+			    f, fr, e->span,
+			    "a number that depends on the batch size cannot be part of the model's arithmetic"))
 			diag_hint(f->diag, "mean(x) divides by the whole batch; so does x / batch");
 		return NULL;
 	}
@@ -270,11 +291,13 @@ Value *prim_operand(Front *f, const Frame *fr, const Expr *e, Val v, const Type 
 	return n ? n->res[0] : NULL;
 }
 
-/* ---- attributes ------------------------------------------------------------------------------------------- */
+/* ---- attributes ---- */
 
-static bool attr_ints(Front *f, Frame *fr, const OpInfo *o, const AttrSpec *a, const Actual *x, IntList *out)
+static bool attr_ints(Front *f, Frame *fr, const OpInfo *o, const AttrSpec *a, const Actual *x,
+		      IntList *out)
 {
-	bool pair = o->kind == K_MATRIX || o->kind == K_KERNEL; /* a window: one number serves both directions */
+	/* A window: one number serves both directions. */
+	bool pair = o->kind == K_MATRIX || o->kind == K_KERNEL;
 	int64_t i;
 
 	*out = (IntList){ 0 };
@@ -285,7 +308,8 @@ static bool attr_ints(Front *f, Frame *fr, const OpInfo *o, const AttrSpec *a, c
 		return true;
 	}
 	if (x->v.kind != V_LIST || x->v.n > IR_MAX_DIMS) {
-		front_error(f, fr, x->expr->span, "%s: '%s' must be a list of at most %d whole numbers, got %s", o->name,
+		front_error(f, fr, x->expr->span,
+			    "%s: '%s' must be a list of at most %d whole numbers, got %s", o->name,
 			    a->name, IR_MAX_DIMS, val_describe(f->arena, x->v));
 		return false;
 	}
@@ -293,13 +317,15 @@ static bool attr_ints(Front *f, Frame *fr, const OpInfo *o, const AttrSpec *a, c
 		if (!eval_int(f, fr, x->expr->span, x->v.at[k], a->name, &out->v[k]))
 			return false;
 	if (pair && out->n != 2) {
-		front_error(f, fr, x->expr->span, "%s: '%s' must have 2 elements, got %d", o->name, a->name, (int)out->n);
+		front_error(f, fr, x->expr->span, "%s: '%s' must have 2 elements, got %d", o->name,
+			    a->name, (int)out->n);
 		return false;
 	}
 	return true;
 }
 
-static bool attr_convert(Front *f, Frame *fr, OpCode op, const AttrSpec *a, const Actual *x, Attr *out)
+static bool attr_convert(Front *f, Frame *fr, OpCode op, const AttrSpec *a, const Actual *x,
+			 Attr *out)
 {
 	const OpInfo *o = &ir_ops[op];
 	const char *want = NULL;
@@ -312,20 +338,24 @@ static bool attr_convert(Front *f, Frame *fr, OpCode op, const AttrSpec *a, cons
 		out->i = x->v.kind == V_BOOL && x->v.b;
 		break;
 	case A_FLOAT:
-		want = val_is_number(x->v) && !x->v.mark ? NULL : "a number that does not depend on the batch size";
+		want = val_is_number(x->v) && !x->v.mark
+			       ? NULL
+			       : "a number that does not depend on the batch size";
 		out->f = want ? 0 : val_number(x->v);
 		break;
 	default:
 		want = x->v.kind == V_STR ? NULL : "a string";
 		out->s = want ? "" : x->v.s;
+		break;
 	}
 	if (want)
-		front_error(f, fr, x->expr->span, "%s: '%s' must be %s, got %s", o->name, a->name, want,
-			    val_describe(f->arena, x->v));
+		front_error(f, fr, x->expr->span, "%s: '%s' must be %s, got %s", o->name, a->name,
+			    want, val_describe(f->arena, x->v));
 	return !want;
 }
 
-bool prim_attr(Front *f, Frame *fr, const Expr *e, OpCode op, int i, int position, Actuals *args, Attr *out)
+bool prim_attr(Front *f, Frame *fr, const Expr *e, OpCode op, int i, int position, Actuals *args,
+	       Attr *out)
 {
 	const AttrSpec *a = &ir_ops[op].attrs[i];
 	Actual *x;
@@ -348,7 +378,8 @@ bool prim_attr(Front *f, Frame *fr, const Expr *e, OpCode op, int i, int positio
 }
 
 /* Counts axes from the front; decides what an op along the batch means: false after an error. */
-static bool settle_axis(Front *f, Frame *fr, const Expr *e, OpCode op, const Type *t, Attr *a, int32_t *flags)
+static bool settle_axis(Front *f, Frame *fr, const Expr *e, OpCode op, const Type *t, Attr *a,
+			int32_t *flags)
 {
 	const OpInfo *o = &ir_ops[op];
 
@@ -356,16 +387,18 @@ static bool settle_axis(Front *f, Frame *fr, const Expr *e, OpCode op, const Typ
 		return false;
 	if (!tensor_is_batch(t, a->i))
 		return true;
-	if (o->kind == K_MACRO && op != OP_split) { /* softmax over samples: a statistic of the micro-batch */
+	if (o->kind == K_MACRO && op != OP_split) {
+		/* Softmax over samples is a statistic of the micro-batch. */
 		*flags |= NF_BATCH_STATS;
 		return true;
 	}
-	front_error(f, fr, e->span, "%s: axis %lld of %s is the batch, which cannot be cut or joined", o->name,
+	front_error(f, fr, e->span,
+		    "%s: axis %lld of %s is the batch, which cannot be cut or joined", o->name,
 		    (long long)a->i, type_text(f->arena, t, false));
 	return false;
 }
 
-/* ---- calls -------------------------------------------------------------------------------------------------- */
+/* ---- calls ---- */
 
 /* Takes the operands; their number, or -1 after an error. */
 static int operands(Front *f, Frame *fr, const Expr *e, OpCode op, Actuals *args, Value **out)
@@ -378,8 +411,8 @@ static int operands(Front *f, Frame *fr, const Expr *e, OpCode op, Actuals *args
 		n++;
 	if (args->npos < n || n > IR_MAX_ARGS) {
 		if (front_error(f, fr, e->span, "%s takes %s %d operand%s, got %d", o->name,
-				n > IR_MAX_ARGS ? "at most" : "at least", n > IR_MAX_ARGS ? IR_MAX_ARGS : n,
-				n == 1 ? "" : "s", args->npos))
+				n > IR_MAX_ARGS ? "at most" : "at least",
+				n > IR_MAX_ARGS ? IR_MAX_ARGS : n, n == 1 ? "" : "s", args->npos))
 			diag_hint(f->diag, "it is called as %s", prim_usage(f, op));
 		return -1;
 	}
@@ -395,8 +428,8 @@ static int operands(Front *f, Frame *fr, const Expr *e, OpCode op, Actuals *args
 			if (!(out[i] = prim_operand(f, fr, x->expr, x->v, like)))
 				return -1;
 		} else {
-			front_error(f, fr, x->expr->span, "%s: operand %d must be a tensor, got %s", o->name, i + 1,
-				    val_describe(f->arena, x->v));
+			front_error(f, fr, x->expr->span, "%s: operand %d must be a tensor, got %s",
+				    o->name, i + 1, val_describe(f->arena, x->v));
 			return -1;
 		}
 	}
@@ -427,7 +460,8 @@ Val prim_apply(Front *f, Frame *fr, const Expr *e, OpCode op, Actuals *args)
 	for (int i = 0; i < 8 && o->attrs[i].name; i++) {
 		if (!prim_attr(f, fr, e, op, i, n + i, args, &attr[i]))
 			return POISON;
-		if (!strcmp(o->attrs[i].name, "axis") && !settle_axis(f, fr, e, op, &in[0]->type, &attr[i], &flags))
+		if (!strcmp(o->attrs[i].name, "axis") &&
+		    !settle_axis(f, fr, e, op, &in[0]->type, &attr[i], &flags))
 			return POISON;
 	}
 	if (!actuals_done(f, fr, args, o->name, prim_usage(f, op)))
@@ -444,18 +478,23 @@ Val prim_call(Front *f, Frame *fr, const Expr *e, OpCode op)
 	return prim_apply(f, fr, e, op, &args);
 }
 
-/* ---- operators ------------------------------------------------------------------------------------------------ */
+/* ---- operators ---- */
 
 Val prim_binary(Front *f, Frame *fr, const Expr *e, Operator op, Val a, Val b)
 {
-	static const OpCode table[] = { [O_ADD] = OP_add, [O_SUB] = OP_sub, [O_MUL] = OP_mul, [O_DIV] = OP_div,
-					[O_MATMUL] = OP_matmul, [O_EQ] = OP_eq, [O_NE] = OP_ne, [O_LT] = OP_lt,
-					[O_LE] = OP_le, [O_GT] = OP_gt, [O_GE] = OP_ge, [O_AND] = OP_and, [O_OR] = OP_or };
-	Actual at[2] = { { .expr = e->op.a, .span = e->op.a->span, .v = a }, { .expr = e->op.b, .span = e->op.b->span, .v = b } };
+	static const OpCode table[] = {
+		[O_ADD] = OP_add,       [O_SUB] = OP_sub, [O_MUL] = OP_mul, [O_DIV] = OP_div,
+		[O_MATMUL] = OP_matmul, [O_EQ] = OP_eq,   [O_NE] = OP_ne,   [O_LT] = OP_lt,
+		[O_LE] = OP_le,         [O_GT] = OP_gt,   [O_GE] = OP_ge,   [O_AND] = OP_and,
+		[O_OR] = OP_or
+	};
+	Actual at[2] = { { .expr = e->op.a, .span = e->op.a->span, .v = a },
+			 { .expr = e->op.b, .span = e->op.b->span, .v = b } };
 	Actuals args = { .at = at, .n = 2, .npos = 2 };
 
 	if (op == O_FLOORDIV || op == O_MOD) {
-		front_error(f, fr, e->span, "'%s' is for constants; on tensors use '/' and floor", ast_operator_text(op));
+		front_error(f, fr, e->span, "'%s' is for constants; on tensors use '/' and floor",
+			    ast_operator_text(op));
 		return POISON;
 	}
 	return prim_apply(f, fr, e, table[op], &args);

@@ -1,9 +1,10 @@
 /* Checks that need no evaluation, so that also blocks that nobody calls are checked:
  * names defined twice, unknown names, blocks that call themselves, the shape of a block's body.
  *
- * Values and callees are two name spaces: a const `dropout` and a block `dropout` live side by side. A callee is looked
- * for among the user's blocks, the standard blocks, the functions of the language and the ops, in this order; inside
- * std.dl the user's blocks are left out, and `op.NAME` is always the op. */
+ * Values and callees are two name spaces: a const `dropout` and a block `dropout` live side by
+ * side. A callee is looked for among the user's blocks, the standard blocks, the functions of the
+ * language and the ops, in this order; inside std.dl the user's blocks are left out, and `op.NAME`
+ * is always the op. */
 #include "front.h"
 
 typedef struct Check {
@@ -24,7 +25,7 @@ static bool is_predefined(const char *s)
 	return false;
 }
 
-/* ---- names -------------------------------------------------------------------------------------------- */
+/* ---- names ---- */
 
 static void check_name(Check *c, Expr *e)
 {
@@ -77,7 +78,8 @@ static void check_callee(Check *c, Expr *e)
 		e->call.index = (int32_t)op;
 		return;
 	}
-	diag_error(f->diag, e->call.name_span, "unknown %s '%s'", e->call.primitive ? "op" : "block or function", name);
+	diag_error(f->diag, e->call.name_span, "unknown %s '%s'",
+		   e->call.primitive ? "op" : "block or function", name);
 	Suggest s = suggest_start(name);
 	prim_suggest(&s);
 	if (!e->call.primitive) {
@@ -129,9 +131,10 @@ static void check_expr(Check *c, Expr *e)
 	}
 }
 
-/* ---- statements ---------------------------------------------------------------------------------------- */
+/* ---- statements ---- */
 
-/* Every name that a body gives a value to, so that order and branches are left to the evaluation. */
+/* Every name that a body gives a value to, so that order and branches are left to the evaluation.
+ */
 static void collect(Front *f, NameMap *scope, Stmt *s)
 {
 	for (; s; s = s->next) {
@@ -151,9 +154,11 @@ static void check_target(Check *c, const Name *n)
 		diag_error(f->diag, n->span, "'%s' is a const and cannot get another value", n->s);
 		diag_note(f->diag, k->def->span, "'%s' is defined here", n->s);
 	} else if (!c->standard && name_get(&f->datasets, n->s)) {
-		diag_error(f->diag, n->span, "'%s' is a data set and cannot get another value", n->s);
+		diag_error(f->diag, n->span, "'%s' is a data set and cannot get another value",
+			   n->s);
 	} else if (is_predefined(n->s)) {
-		diag_error(f->diag, n->span, "'%s' is predefined and cannot get another value", n->s);
+		diag_error(f->diag, n->span, "'%s' is predefined and cannot get another value",
+			   n->s);
 	}
 }
 
@@ -170,12 +175,15 @@ static void check_stmts(Check *c, Stmt *s)
 			check_expr(c, s->b);
 		check_args(c, s->values);
 		if ((s->kind == S_LOSS || s->kind == S_PREDICT) && c->block)
-			diag_error(f->diag, s->span, "'%s' belongs into the model, not into block '%s'",
+			diag_error(f->diag, s->span,
+				   "'%s' belongs into the model, not into block '%s'",
 				   s->kind == S_LOSS ? "loss" : "predict", c->block->name);
 		if (s->kind == S_RETURN && !c->block)
-			diag_error(f->diag, s->span, "'return' belongs into a block; the model ends with 'loss'");
+			diag_error(f->diag, s->span,
+				   "'return' belongs into a block; the model ends with 'loss'");
 		if (s->kind == S_RETURN && s->next)
-			diag_error(f->diag, s->next->span, "this comes after 'return' and is never reached");
+			diag_error(f->diag, s->next->span,
+				   "this comes after 'return' and is never reached");
 		check_stmts(c, s->body);
 		check_stmts(c, s->orelse);
 	}
@@ -189,16 +197,18 @@ static bool returns(const Stmt *s)
 	return false;
 }
 
-/* ---- blocks ---------------------------------------------------------------------------------------------- */
+/* ---- blocks ---- */
 
 static void check_type(Check *c, TypeExpr *t)
 {
-	static const char *const kinds[] = { "int", "number", "bool", "string", "list", "init", "tensor" };
+	static const char *const kinds[] = { "int",  "number", "bool",  "string",
+					     "list", "init",   "tensor" };
 	Front *f = c->f;
 
 	if (!t)
 		return;
-	bool tensor = !strcmp(t->name, "tensor") || dtype_from_name(t->name, strlen(t->name)) != DT_NONE;
+	bool tensor = !strcmp(t->name, "tensor") ||
+		      dtype_from_name(t->name, strlen(t->name)) != DT_NONE;
 	bool known = tensor;
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
 		known |= !strcmp(t->name, kinds[i]);
@@ -228,7 +238,9 @@ static void check_block(Front *f, BlockDef *b)
 			check_expr(&c, p->dflt);
 		check_type(&c, p->type);
 		if (!strcmp(p->name, "name"))
-			diag_error(f->diag, p->span, "every block has an argument 'name' already; it names its parameters");
+			diag_error(
+				f->diag, p->span,
+				"every block has an argument 'name' already; it names its parameters");
 		else if (name_put(f->arena, &scope, p->name, p))
 			diag_error(f->diag, p->span, "argument '%s' is there twice", p->name);
 	}
@@ -238,13 +250,14 @@ static void check_block(Front *f, BlockDef *b)
 		diag_error(f->diag, b->span, "block '%s' returns nothing", b->name);
 }
 
-/* ---- recursion --------------------------------------------------------------------------------------------- */
+/* ---- recursion ---- */
 
 typedef struct Walk {
 	Front *f;
 	const BlockDef *path[FRONT_MAX_CALLS];
 	int n;
-	int depth; /* of this recursion, kept below WALK_MAX_DEPTH: what lies deeper is refused when it is evaluated */
+	int depth; /* of this recursion, kept below WALK_MAX_DEPTH: what lies deeper is refused when
+		      it is evaluated */
 } Walk;
 
 enum { WALK_MAX_DEPTH = 10000 };
@@ -262,7 +275,8 @@ static void walk_block(Walk *w, BlockDef *b, const Expr *call)
 			i--;
 		for (i = i > 0 ? i - 1 : 0; i < w->n; i++)
 			cycle = arena_printf(w->f->arena, "%s%s -> ", cycle, w->path[i]->name);
-		diag_error(w->f->diag, call->span, "block '%s' calls itself: %s%s", b->name, cycle, b->name);
+		diag_error(w->f->diag, call->span, "block '%s' calls itself: %s%s", b->name, cycle,
+			   b->name);
 		diag_note(w->f->diag, b->span, "'%s' is defined here", b->name);
 		diag_hint(w->f->diag, "blocks are written out where they are called; use a loop");
 		w->f->recursive = true;
@@ -331,7 +345,7 @@ static void walk_stmts(Walk *w, Stmt *s)
 	w->depth--;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 static void define_const(Front *f, const ConstDef *d)
 {

@@ -1,11 +1,12 @@
 /* The train block and the -D options.
  *
- * `train` is flat: the arguments of the optimizer and of its schedule become settings of their own (lr, lr_kind,
- * momentum, ...). Where one is written both ways, the setting beside the optimizer wins over the optimizer's argument, and
- * -D over both. The section that comes out has every setting. */
+ * `train` is flat: the arguments of the optimizer and of its schedule become settings of their own
+ * (lr, lr_kind, momentum, ...). Where one is written both ways, the setting beside the optimizer
+ * wins over the optimizer's argument, and -D over both. The section that comes out has every
+ * setting. */
 #include "front.h"
 
-/* ---- -D --------------------------------------------------------------------------------------------------------- */
+/* ---- -D ---- */
 
 static bool is_name(const char *s, size_t n)
 {
@@ -27,13 +28,18 @@ bool overrides_read(Front *f)
 		int source = diag_source(f->diag, "-D", s, len);
 		const char *dot = memchr(s, '.', n), *key = dot ? dot + 1 : s;
 		Override *o = ARENA_NEW(f->arena, Override);
-		if (!eq || !is_name(key, n - (size_t)(key - s)) || (dot && !is_name(s, (size_t)(dot - s)))) {
-			diag_error(f->diag, (Span){ source, 0, (int32_t)n }, "expected name=value, train.KEY=value or DATA.KEY=value");
+		if (!eq || !is_name(key, n - (size_t)(key - s)) ||
+		    (dot && !is_name(s, (size_t)(dot - s)))) {
+			diag_error(f->diag, (Span){ source, 0, (int32_t)n },
+				   "expected name=value, train.KEY=value or DATA.KEY=value");
 			good = false;
 			continue;
 		}
-		*o = (Override){ .key = arena_strndup(f->arena, key, n - (size_t)(key - s)), .text = eq + 1,
-				 .offset = (int32_t)n + 1, .span = { source, 0, (int32_t)len }, .name = { source, 0, (int32_t)n } };
+		*o = (Override){ .key = arena_strndup(f->arena, key, n - (size_t)(key - s)),
+				 .text = eq + 1,
+				 .offset = (int32_t)n + 1,
+				 .span = { source, 0, (int32_t)len },
+				 .name = { source, 0, (int32_t)n } };
 		o->scope = dot ? arena_strndup(f->arena, s, (size_t)(dot - s)) : NULL;
 		*end = o;
 		end = &o->next;
@@ -46,7 +52,8 @@ Override *override_find(Front *f, const char *scope, const char *key)
 	Override *last = NULL;
 
 	for (Override *o = f->overrides; o; o = o->next)
-		if ((scope ? o->scope && !strcmp(o->scope, scope) : !o->scope) && !strcmp(o->key, key)) {
+		if ((scope ? o->scope && !strcmp(o->scope, scope) : !o->scope) &&
+		    !strcmp(o->key, key)) {
 			o->used = true;
 			last = o;
 		}
@@ -71,14 +78,15 @@ static Expr *text_expr(Front *f, const Override *o)
 Expr *override_expr(Front *f, Override *o, bool text)
 {
 	if (!o->read)
-		o->expr = text && o->text[0] != '"' ? text_expr(f, o)
-						    : ast_parse_expr(f->arena, f->diag, o->span.source, o->text,
-								     strlen(o->text), o->offset);
+		o->expr = text && o->text[0] != '"'
+				  ? text_expr(f, o)
+				  : ast_parse_expr(f->arena, f->diag, o->span.source, o->text,
+						   strlen(o->text), o->offset);
 	o->read = true;
 	return o->expr;
 }
 
-/* ---- what train has --------------------------------------------------------------------------------------------------- */
+/* ---- what train has ---- */
 
 typedef enum Owner { FOR_TRAIN, FOR_ALL, FOR_SGD, FOR_ADAM } Owner;
 
@@ -125,14 +133,14 @@ static const Schedule schedules[] = {
 	{ "wsd", "wsd(peak, warmup = 0, min = 0, total = steps, last = 0.2)", "last", 0.2, true },
 };
 
-/* ---- evaluation ---------------------------------------------------------------------------------------------------------- */
+/* ---- evaluation ---- */
 
 typedef struct Train {
 	Front *f;
 	Frame frame;
-	const Arg *settings;      /* of the train block */
-	const Arg *optimizer;     /* arguments of the optimizer */
-	const char *name;         /* of the optimizer */
+	const Arg *settings;  /* of the train block */
+	const Arg *optimizer; /* arguments of the optimizer */
+	const char *name;     /* of the optimizer */
 	Section *out;
 } Train;
 
@@ -176,13 +184,16 @@ static void put_num(Train *t, const char *key, AttrKind kind, double v, Span s)
 }
 
 /* A number within its range; `dflt` after an error. */
-static double in_range(Train *t, const Expr *e, Val v, const char *key, AttrKind kind, double low, double high, double dflt)
+static double in_range(Train *t, const Expr *e, Val v, const char *key, AttrKind kind, double low,
+		       double high, double dflt)
 {
 	Front *f = t->f;
 
 	if (v.kind == V_POISON)
 		return dflt;
-	if (kind == A_BOOL ? v.kind != V_BOOL : kind == A_INT ? v.kind != V_INT : !val_is_number(v)) {
+	if (kind == A_BOOL  ? v.kind != V_BOOL
+	    : kind == A_INT ? v.kind != V_INT
+			    : !val_is_number(v)) {
 		front_error(f, &t->frame, e->span, "'%s' must be %s, got %s", key,
 			    kind == A_BOOL  ? "true or false"
 			    : kind == A_INT ? "a whole number"
@@ -201,21 +212,23 @@ static double in_range(Train *t, const Expr *e, Val v, const char *key, AttrKind
 static void put_key(Train *t, const Key *k)
 {
 	Expr *e = source_of(t, k->name, false);
-	double dflt = !strcmp(k->name, "weight_decay") && !strcmp(t->name, "adamw") ? 0.01 : k->dflt;
-	double v = dflt;
+	double dflt = !strcmp(k->name, "weight_decay") && !strcmp(t->name, "adamw") ? 0.01
+										    : k->dflt;
+	Span at = e ? e->span : t->out->span;
+	Val v = e ? constant(t, e) : POISON;
+	double x = e ? in_range(t, e, v, k->name, k->kind, k->low, k->high, dflt) : dflt;
 
 	if (!strcmp(k->name, "batch"))
-		v = (double)t->f->module->batch;
+		put_num(t, k->name, A_INT, (double)t->f->module->batch, at);
 	else if (!strcmp(k->name, "seed") && t->f->opt->seed)
-		v = 0; /* set below, exactly */
-	else if (e)
-		v = in_range(t, e, constant(t, e), k->name, k->kind, k->low, k->high, dflt);
-	put_num(t, k->name, k->kind, v, e ? e->span : t->out->span);
-	if (!strcmp(k->name, "seed") && t->f->opt->seed)
-		put(t, k->name, A_INT, (Attr){ .i = (int64_t)t->f->opt->seed }, t->out->span);
+		put(t, k->name, A_INT, (Attr){ .i = (int64_t)t->f->opt->seed }, at);
+	else if (v.kind == V_INT && k->kind == A_INT && (double)v.i == x)
+		put(t, k->name, A_INT, (Attr){ .i = v.i }, at); /* exact beyond 2^53 */
+	else
+		put_num(t, k->name, k->kind, x, at);
 }
 
-/* ---- learning rate -------------------------------------------------------------------------------------------------------- */
+/* ---- learning rate ---- */
 
 static const Schedule *find_schedule(Train *t, const Expr *e)
 {
@@ -226,7 +239,8 @@ static const Schedule *find_schedule(Train *t, const Expr *e)
 			return &schedules[i];
 		suggest_try(&s, schedules[i].name);
 	}
-	if (front_error(t->f, &t->frame, e->call.name_span, "unknown schedule '%s'", e->call.name)) {
+	if (front_error(t->f, &t->frame, e->call.name_span, "unknown schedule '%s'",
+			e->call.name)) {
 		suggest_hint(&s, t->f->diag);
 		if (!s.best)
 			diag_hint(t->f->diag, "there are constant, linear, cosine, step and wsd");
@@ -240,11 +254,13 @@ typedef struct Rate {
 	int64_t warmup, total;
 } Rate;
 
-static double take_number(Train *t, Actuals *a, int i, const char *key, AttrKind kind, double low, double dflt)
+static double take_number(Train *t, Actuals *a, int i, const char *key, AttrKind kind, double low,
+			  double dflt)
 {
 	const Actual *x = actual_take(a, i, key);
 
-	return x ? in_range(t, x->expr, x->v, key, kind, low, kind == A_INT ? 1e15 : 1e30, dflt) : dflt;
+	return x ? in_range(t, x->expr, x->v, key, kind, low, kind == A_INT ? 1e15 : 1e30, dflt)
+		 : dflt;
 }
 
 static void read_schedule(Train *t, const Expr *e, Rate *r)
@@ -259,7 +275,8 @@ static void read_schedule(Train *t, const Expr *e, Rate *r)
 		sema_constant(f, a->value);
 	if (!eval_args(f, &t->frame, e->call.args, &args) || args.poison)
 		return;
-	if (!args.n && front_error(f, &t->frame, e->span, "%s needs the peak of the learning rate", s->name))
+	if (!args.n &&
+	    front_error(f, &t->frame, e->span, "%s needs the peak of the learning rate", s->name))
 		diag_hint(f->diag, "it is called as %s", s->usage);
 	r->kind = s->name;
 	r->peak = take_number(t, &args, 0, "peak", A_FLOAT, 0, r->peak);
@@ -267,17 +284,21 @@ static void read_schedule(Train *t, const Expr *e, Rate *r)
 	if (s->falls) {
 		r->min = take_number(t, &args, -1, "min", A_FLOAT, 0, 0);
 		if (!s->param || s->dflt > 0)
-			r->total = (int64_t)take_number(t, &args, -1, "total", A_INT, 1, (double)r->total);
+			r->total = (int64_t)take_number(t, &args, -1, "total", A_INT, 1,
+							(double)r->total);
 	}
 	if (s->param) {
 		const Actual *x = actual_named(&args, s->param);
-		if (!x && s->dflt <= 0 && front_error(f, &t->frame, e->span, "%s needs '%s'", s->name, s->param))
+		if (!x && s->dflt <= 0 &&
+		    front_error(f, &t->frame, e->span, "%s needs '%s'", s->name, s->param))
 			diag_hint(f->diag, "it is called as %s", s->usage);
-		r->param = take_number(t, &args, -1, s->param, s->dflt > 0 ? A_FLOAT : A_INT, s->dflt > 0 ? 0 : 1, s->dflt);
+		r->param = take_number(t, &args, -1, s->param, s->dflt > 0 ? A_FLOAT : A_INT,
+				       s->dflt > 0 ? 0 : 1, s->dflt);
 	}
 	actuals_done(f, &t->frame, &args, s->name, s->usage);
 	if (r->param > 1 && s->dflt > 0)
-		front_error(f, &t->frame, e->span, "'%s' is a part of the whole, at most 1, got %g", s->param, r->param);
+		front_error(f, &t->frame, e->span, "'%s' is a part of the whole, at most 1, got %g",
+			    s->param, r->param);
 }
 
 static void put_rate(Train *t)
@@ -301,7 +322,7 @@ static void put_rate(Train *t)
 	put_num(t, "lr_param", A_FLOAT, r.param, s);
 }
 
-/* ---- optimizer ------------------------------------------------------------------------------------------------------------- */
+/* ---- optimizer ---- */
 
 /* The name and arguments of the optimizer: adamw, or adamw(lr = 1e-3). */
 static void read_optimizer(Train *t)
@@ -328,7 +349,9 @@ static void read_optimizer(Train *t)
 			return;
 		}
 	t->optimizer = NULL;
-	if (!front_error(f, &t->frame, at, name ? "unknown optimizer '%s'" : "expected an optimizer such as adamw(lr = 1e-3)%s",
+	if (!front_error(f, &t->frame, at,
+			 name ? "unknown optimizer '%s'"
+			      : "expected an optimizer such as adamw(lr = 1e-3)%s",
 			 name ? name : ""))
 		return;
 	Suggest s = suggest_start(name ? name : "");
@@ -351,15 +374,17 @@ static void put_betas(Train *t)
 	if (!e || v.kind == V_POISON)
 		return;
 	if (v.kind != V_LIST || v.n != 2) {
-		front_error(t->f, &t->frame, e->span, "'betas' must be a list of two numbers such as [0.9, 0.999], got %s",
+		front_error(t->f, &t->frame, e->span,
+			    "'betas' must be a list of two numbers such as [0.9, 0.999], got %s",
 			    val_describe(t->f->arena, v));
 		return;
 	}
 	put_num(t, "beta1", A_FLOAT, in_range(t, e, v.at[0], "betas", A_FLOAT, 0, 1, 0.9), e->span);
-	put_num(t, "beta2", A_FLOAT, in_range(t, e, v.at[1], "betas", A_FLOAT, 0, 1, 0.999), e->span);
+	put_num(t, "beta2", A_FLOAT, in_range(t, e, v.at[1], "betas", A_FLOAT, 0, 1, 0.999),
+		e->span);
 }
 
-/* ---- unknown settings ---------------------------------------------------------------------------------------------------- */
+/* ---- unknown settings ---- */
 
 static const Key *find_key(const char *name)
 {
@@ -384,9 +409,12 @@ static void check_key(Train *t, const char *name, Span at, bool of_optimizer)
 	const Key *k = find_key(name);
 	Suggest s = suggest_start(name);
 
-	if (of_optimizer ? (k && k->owner != FOR_TRAIN) || !strcmp(name, "lr") || !strcmp(name, "betas") : k || is_special(name)) {
+	if (of_optimizer
+		    ? (k && k->owner != FOR_TRAIN) || !strcmp(name, "lr") || !strcmp(name, "betas")
+		    : k || is_special(name)) {
 		bool adam = !strcmp(name, "betas");
-		if ((k && k->owner != FOR_TRAIN && !owner_fits(t, k->owner)) || (adam && !owner_fits(t, FOR_ADAM)))
+		if ((k && k->owner != FOR_TRAIN && !owner_fits(t, k->owner)) ||
+		    (adam && !owner_fits(t, FOR_ADAM)))
 			front_error(f, &t->frame, at, "%s has no '%s'", t->name, name);
 		return;
 	}
@@ -395,7 +423,8 @@ static void check_key(Train *t, const char *name, Span at, bool of_optimizer)
 			suggest_try(&s, keys[i].name);
 	for (size_t i = of_optimizer ? 2 : 0; i < sizeof special / sizeof *special; i++)
 		suggest_try(&s, special[i]);
-	if (front_error(f, &t->frame, at, of_optimizer ? "%s has no argument '%s'" : "%s has no setting '%s'",
+	if (front_error(f, &t->frame, at,
+			of_optimizer ? "%s has no argument '%s'" : "%s has no setting '%s'",
 			of_optimizer ? t->name : "train", name))
 		suggest_hint(&s, f->diag);
 }
@@ -407,25 +436,31 @@ static void check_keys(Train *t)
 	for (const Arg *a = t->settings; a; a = a->next) {
 		check_key(t, a->name, a->span, false);
 		for (const Arg *b = t->settings; b != a; b = b->next)
-			if (!strcmp(a->name, b->name) && front_error(f, &t->frame, a->span, "'%s' is set twice", a->name))
+			if (!strcmp(a->name, b->name) &&
+			    front_error(f, &t->frame, a->span, "'%s' is set twice", a->name))
 				diag_note(f->diag, b->span, "first here");
 	}
 	for (const Arg *a = t->optimizer; a; a = a->next) {
 		if (!a->name)
-			front_error(f, &t->frame, a->span, "the arguments of %s have names: %s(lr = 1e-3)", t->name, t->name);
+			front_error(f, &t->frame, a->span,
+				    "the arguments of %s have names: %s(lr = 1e-3)", t->name,
+				    t->name);
 		else
 			check_key(t, a->name, a->span, true);
 	}
 }
 
-/* ---- the section ------------------------------------------------------------------------------------------------------------ */
+/* ---- the section ---- */
 
 static Train train_of(Front *f)
 {
 	const AstSection *s = f->user->trains;
 
-	return (Train){ .f = f, .settings = s ? s->settings : NULL, .name = "adamw",
-			.frame = { .constant = true, .path = "", .user = NO_SPAN, .call = NO_SPAN } };
+	return (Train){ .f = f,
+			.settings = s ? s->settings : NULL,
+			.name = "adamw",
+			.frame = {
+				.constant = true, .path = "", .user = NO_SPAN, .call = NO_SPAN } };
 }
 
 int64_t settings_batch(Front *f)
@@ -444,7 +479,9 @@ int64_t settings_batch(Front *f)
 
 const char *settings_precision(Front *f)
 {
-	static const char *const names[][2] = { { "fp32", "f32" }, { "bf16", "bf16" }, { "fp16", "f16" }, { "fp64", "f64" } };
+	static const char *const names[][2] = {
+		{ "fp32", "f32" }, { "bf16", "bf16" }, { "fp16", "f16" }, { "fp64", "f64" }
+	};
 	Train t = train_of(f);
 	Expr *e = source_of(&t, "precision", true);
 	const char *given = f->opt->precision;

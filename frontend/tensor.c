@@ -1,10 +1,11 @@
 /* Ops whose result type the caller gives, and what needs to know the batch.
  *
- * The compiler may run a batch as several micro-batches, and evaluates at other batch sizes: it re-types the graph by
- * scaling the dimensions that carry the batch mark. So a reshape must keep the batch in its place (the product of the
- * dimensions before it), or samples of one micro-batch would mix; a sum over the batch is marked as a sum over the
- * whole batch (batch_sum); a mean over it divides by the whole batch's count; and the batch size enters arithmetic only
- * as such a count. */
+ * The compiler may run a batch as several micro-batches, and evaluates at other batch sizes: it
+ * re-types the graph by scaling the dimensions that carry the batch mark. So a reshape must keep
+ * the batch in its place (the product of the dimensions before it), or samples of one micro-batch
+ * would mix; a sum over the batch is marked as a sum over the whole batch (batch_sum); a mean over
+ * it divides by the whole batch's count; and the batch size enters arithmetic only as such a count.
+ */
 #include "front.h"
 
 bool tensor_axis(Front *f, const Frame *fr, Span s, Val v, const Type *t, int64_t *out)
@@ -48,8 +49,8 @@ static Value *subject(Front *f, Frame *fr, const Expr *e, OpCode op, Actuals *ar
 	if (x && x->v.kind == V_TENSOR)
 		return x->v.t;
 	if (x)
-		front_error(f, fr, x->expr->span, "%s: operand 1 must be a tensor, got %s", ir_ops[op].name,
-			    val_describe(f->arena, x->v));
+		front_error(f, fr, x->expr->span, "%s: operand 1 must be a tensor, got %s",
+			    ir_ops[op].name, val_describe(f->arena, x->v));
 	else if (front_error(f, fr, e->span, "%s takes at least 1 operand, got 0", ir_ops[op].name))
 		diag_hint(f->diag, "it is called as %s", prim_usage(f, op));
 	return NULL;
@@ -65,7 +66,7 @@ static Actual *shape_argument(Front *f, Frame *fr, const Expr *e, OpCode op, int
 	return x;
 }
 
-/* ---- reshape and broadcast -------------------------------------------------------------------------------- */
+/* ---- reshape and broadcast ---- */
 
 /* Replaces -1 by what is left of `elems`. */
 static bool fill_open(Front *f, const Frame *fr, const Expr *e, const Type *from, Type *to)
@@ -82,8 +83,10 @@ static bool fill_open(Front *f, const Frame *fr, const Expr *e, const Type *from
 	if (open < 0)
 		return true;
 	if (known > elems || elems % known != 0) {
-		front_error(f, fr, e->span, "reshape: the %lld elements of %s are not a multiple of %lld, so -1 has no value",
-			    (long long)elems, type_text(f->arena, from, false), (long long)known);
+		front_error(
+			f, fr, e->span,
+			"reshape: the %lld elements of %s are not a multiple of %lld, so -1 has no value",
+			(long long)elems, type_text(f->arena, from, false), (long long)known);
 		return false;
 	}
 	to->dim[open] = elems / known;
@@ -110,22 +113,28 @@ static bool carry_batch(Front *f, const Frame *fr, const Expr *e, const Type *fr
 		if (!tensor_is_batch(from, p))
 			continue;
 		for (int q = 0; q < to->ndim; q++) {
-			bool fits = product_before(to, q) == product_before(from, p) && to->dim[q] % f->module->batch == 0 &&
-				    !(marks >> q & 1);
+			bool fits = product_before(to, q) == product_before(from, p) &&
+				    to->dim[q] % f->module->batch == 0 && !(marks >> q & 1);
 			if (fits && (found < 0 || (written >> q & 1)))
 				found = q;
 		}
 		if (found < 0) {
-			if (front_error(f, fr, e->span, "reshape: %s to %s would mix samples; the batch must stay in its place",
-					type_text(f->arena, from, false), type_text(f->arena, to, false)))
-				diag_hint(f->diag, "axis %d of the operand is the batch; keep it and what is before it", p);
+			if (front_error(
+				    f, fr, e->span,
+				    "reshape: %s to %s would mix samples; the batch must stay in its place",
+				    type_text(f->arena, from, false),
+				    type_text(f->arena, to, false)))
+				diag_hint(
+					f->diag,
+					"axis %d of the operand is the batch; keep it and what is before it",
+					p);
 			return false;
 		}
 		marks |= (uint16_t)(1u << found);
 	}
 	if (written & ~marks) {
-		front_error(f, fr, e->span, "reshape: %s has no batch where %s wants it", type_text(f->arena, from, false),
-			    type_text(f->arena, to, false));
+		front_error(f, fr, e->span, "reshape: %s has no batch where %s wants it",
+			    type_text(f->arena, from, false), type_text(f->arena, to, false));
 		return false;
 	}
 	to->batch = marks;
@@ -146,7 +155,8 @@ Val tensor_reshape(Front *f, Frame *fr, const Expr *e, OpCode op, Actuals *args)
 		if (!fill_open(f, fr, e, &x->type, &to))
 			return POISON;
 		/* Another number of elements is for the op's own rule to say. */
-		if (type_check(&to) && type_elems(&to) == type_elems(&x->type) && !carry_batch(f, fr, e, &x->type, &to))
+		if (type_check(&to) && type_elems(&to) == type_elems(&x->type) &&
+		    !carry_batch(f, fr, e, &x->type, &to))
 			return POISON;
 	} else {
 		for (int i = 0; i < x->type.ndim && i < to.ndim; i++)
@@ -156,7 +166,7 @@ Val tensor_reshape(Front *f, Frame *fr, const Expr *e, OpCode op, Actuals *args)
 	return prim_results(f, fr, e, prim_node(f, fr, e, op, 1, &x, NULL, &to, 0));
 }
 
-/* ---- leaves ------------------------------------------------------------------------------------------------- */
+/* ---- leaves ---- */
 
 static bool leaf_dtype(Front *f, Frame *fr, const Actual *x, DType *out)
 {
@@ -164,7 +174,8 @@ static bool leaf_dtype(Front *f, Frame *fr, const Actual *x, DType *out)
 		return true;
 	*out = x->v.kind == V_STR ? dtype_from_name(x->v.s, strlen(x->v.s)) : DT_NONE;
 	if (*out == DT_NONE)
-		front_error(f, fr, x->expr->span, "'dtype' must be a name such as \"f32\" or \"i32\", got %s",
+		front_error(f, fr, x->expr->span,
+			    "'dtype' must be a name such as \"f32\" or \"i32\", got %s",
 			    val_describe(f->arena, x->v));
 	return *out != DT_NONE;
 }
@@ -189,8 +200,9 @@ Val tensor_leaf(Front *f, Frame *fr, const Expr *e, OpCode op, Actuals *args)
 		if (!tensor_axis(f, fr, e->span, val_int(attr[i].i), &t, &attr[i].i))
 			return POISON;
 		if (tensor_is_batch(&t, attr[i].i)) {
-			front_error(f, fr, e->span, "%s: axis %lld is the batch, whose samples have no number", o->name,
-				    (long long)attr[i].i);
+			front_error(f, fr, e->span,
+				    "%s: axis %lld is the batch, whose samples have no number",
+				    o->name, (long long)attr[i].i);
 			return POISON;
 		}
 	}
@@ -199,7 +211,7 @@ Val tensor_leaf(Front *f, Frame *fr, const Expr *e, OpCode op, Actuals *args)
 	return prim_results(f, fr, e, prim_node(f, fr, e, op, 0, NULL, attr, &t, 0));
 }
 
-/* ---- reductions ----------------------------------------------------------------------------------------------- */
+/* ---- reductions ---- */
 
 /* The axes of a reduction in rising order: all of them when none are given. */
 static bool reduce_axes(Front *f, Frame *fr, const Actual *x, const Type *t, IntList *out)
@@ -214,7 +226,8 @@ static bool reduce_axes(Front *f, Frame *fr, const Actual *x, const Type *t, Int
 		list = (Val){ .kind = V_LIST, .n = 1, .at = &one };
 	}
 	if (x && x->v.kind != V_NONE && list.kind != V_LIST) {
-		front_error(f, fr, x->expr->span, "'axes' must be a whole number or a list of them, got %s",
+		front_error(f, fr, x->expr->span,
+			    "'axes' must be a whole number or a list of them, got %s",
 			    val_describe(f->arena, x->v));
 		return false;
 	}
@@ -222,7 +235,8 @@ static bool reduce_axes(Front *f, Frame *fr, const Actual *x, const Type *t, Int
 		if (!tensor_axis(f, fr, x->expr->span, list.at[i], t, &axis))
 			return false;
 		if (seen[axis]) {
-			front_error(f, fr, x->expr->span, "axis %lld is there twice", (long long)axis);
+			front_error(f, fr, x->expr->span, "axis %lld is there twice",
+				    (long long)axis);
 			return false;
 		}
 		seen[axis] = true;
@@ -233,14 +247,16 @@ static bool reduce_axes(Front *f, Frame *fr, const Actual *x, const Type *t, Int
 	return true;
 }
 
-/* The mean over axes with the batch among them: sum over the whole batch / count over the whole batch. */
+/* The mean over axes with the batch among them: sum over the whole batch / count over the whole
+ * batch. */
 static Val whole_mean(Front *f, Frame *fr, const Expr *e, Value *x, const Attr *attr)
 {
 	Value *part[2];
 	Node *n;
 
 	if (attr[0].ints.n == x->type.ndim && !attr[1].i)
-		return prim_results(f, fr, e, prim_node(f, fr, e, OP_batch_mean, 1, &x, NULL, NULL, 0));
+		return prim_results(f, fr, e,
+				    prim_node(f, fr, e, OP_batch_mean, 1, &x, NULL, NULL, 0));
 	n = prim_node(f, fr, e, OP_const, 0, NULL, &(Attr){ .f = 1 }, &x->type, 0);
 	for (int i = 0; i < 2; i++) {
 		n = n ? prim_node(f, fr, e, OP_sum, 1, i ? &x : &n->res[0], attr, NULL, 0) : NULL;
@@ -260,7 +276,8 @@ Val tensor_reduce(Front *f, Frame *fr, const Expr *e, OpCode op, Actuals *args)
 	bool over_batch = false;
 
 	if (!x || !reduce_axes(f, fr, actual_take(args, 1, "axes"), &x->type, &attr[0].ints) ||
-	    !prim_attr(f, fr, e, op, 1, 2, args, &attr[1]) || !actuals_done(f, fr, args, o->name, prim_usage(f, op)))
+	    !prim_attr(f, fr, e, op, 1, 2, args, &attr[1]) ||
+	    !actuals_done(f, fr, args, o->name, prim_usage(f, op)))
 		return POISON;
 	for (int i = 0; i < attr[0].ints.n; i++)
 		over_batch |= tensor_is_batch(&x->type, attr[0].ints.v[i]);

@@ -1,8 +1,9 @@
 /* Constants: their text and their arithmetic.
  *
- * Integers are 64-bit and never wrap: an overflow is an error. `/` of two ints is an int where it is exact, else a
- * float, so that 3*C/2 can be a dimension when it is whole and is refused as one when it is not. A number remembers
- * how it depends on `batch` (BatchMark), so that shapes can be re-typed for another batch. */
+ * Integers are 64-bit and never wrap: an overflow is an error. `/` of two ints is an int where it
+ * is exact, else a float, so that 3*C/2 can be a dimension when it is whole and is refused as one
+ * when it is not. A number remembers how it depends on `batch` (BatchMark), so that shapes can be
+ * re-typed for another batch. */
 #include "front.h"
 
 #include <math.h>
@@ -41,7 +42,8 @@ double val_number(Val v)
 bool val_equal(Val a, Val b)
 {
 	if (val_is_number(a) && val_is_number(b))
-		return a.kind == V_INT && b.kind == V_INT ? a.i == b.i : val_number(a) == val_number(b);
+		return a.kind == V_INT && b.kind == V_INT ? a.i == b.i
+							  : val_number(a) == val_number(b);
 	if (a.kind != b.kind)
 		return false;
 	switch (a.kind) {
@@ -58,14 +60,15 @@ bool val_equal(Val a, Val b)
 	}
 }
 
-/* ---- text ---------------------------------------------------------------------------------------- */
+/* ---- text ---- */
 
 const char *val_kind_text(ValKind k)
 {
 	static const char *const text[] = {
-		[V_POISON] = "an error", [V_NONE] = "none",	[V_BOOL] = "a bool",	 [V_INT] = "an int",
-		[V_FLOAT] = "a number",	 [V_STR] = "a string",	[V_LIST] = "a list",	 [V_TENSOR] = "a tensor",
-		[V_TUPLE] = "several values", [V_DATA] = "a data set", [V_INIT] = "initial values",
+		[V_POISON] = "an error", [V_NONE] = "none",           [V_BOOL] = "a bool",
+		[V_INT] = "an int",      [V_FLOAT] = "a number",      [V_STR] = "a string",
+		[V_LIST] = "a list",     [V_TENSOR] = "a tensor",     [V_TUPLE] = "several values",
+		[V_DATA] = "a data set", [V_INIT] = "initial values",
 	};
 	return text[k];
 }
@@ -93,7 +96,8 @@ const char *val_text(Arena *a, Val v)
 	case V_STR: return v.s;
 	case V_LIST:
 		for (int32_t i = 0; i < v.n && strlen(s) < 200; i++)
-			s = arena_printf(a, "%s%s%s", s, i ? ", " : "", i == 20 ? "..." : val_text(a, v.at[i]));
+			s = arena_printf(a, "%s%s%s", s, i ? ", " : "",
+					 i == 20 ? "..." : val_text(a, v.at[i]));
 		return arena_printf(a, "%s]", s);
 	case V_TENSOR: return type_text(a, &v.t->type, false);
 	default: return val_kind_text(v.kind);
@@ -113,7 +117,7 @@ const char *val_describe(Arena *a, Val v)
 	}
 }
 
-/* ---- arithmetic ----------------------------------------------------------------------------------- */
+/* ---- arithmetic ---- */
 
 Val value_finite(Front *f, const Frame *fr, Span s, const char *what, double v, BatchMark mark)
 {
@@ -133,15 +137,15 @@ static BatchMark mark_of(Operator op, Val a, Val b, bool exact)
 		return BM_OTHER;
 	switch (op) {
 	case O_ADD:
-	case O_SUB:
-		return a.mark == b.mark || (a.mark ? b.i : a.i) == 0 ? BM_MULTIPLE : BM_OTHER;
-	case O_MUL:
-		return a.mark == b.mark ? BM_OTHER : BM_MULTIPLE;
+	case O_SUB: return a.mark == b.mark || (a.mark ? b.i : a.i) == 0 ? BM_MULTIPLE : BM_OTHER;
+	case O_MUL: return a.mark == b.mark ? BM_OTHER : BM_MULTIPLE;
 	case O_DIV:
 	case O_FLOORDIV:
 		if (a.mark == b.mark && exact)
 			return BM_NONE;
-		return exact && a.mark ? BM_MULTIPLE : BM_OTHER; /* value_binary checks that batch still divides it */
+		return exact && a.mark
+			       ? BM_MULTIPLE
+			       : BM_OTHER; /* value_binary checks that batch still divides it */
 	default: return BM_OTHER;
 	}
 }
@@ -170,13 +174,15 @@ static Val int_binary(Front *f, const Frame *fr, Span s, Operator op, Val a, Val
 		over = a.i == INT64_MIN && b.i == -1;
 		exact = !over && a.i % b.i == 0;
 		if (op == O_DIV && !exact && !over)
-			return (Val){ .kind = V_FLOAT, .f = (double)a.i / (double)b.i, .mark = mark_of(op, a, b, false) };
+			return (Val){ .kind = V_FLOAT,
+				      .f = (double)a.i / (double)b.i,
+				      .mark = mark_of(op, a, b, false) };
 		if (!over)
 			r = op == O_MOD ? a.i - floor_div(a.i, b.i) * b.i : floor_div(a.i, b.i);
 	}
 	if (over) {
-		front_error(f, fr, s, "integer overflow: %lld %s %lld does not fit in 64 bits", (long long)a.i,
-			    ast_operator_text(op), (long long)b.i);
+		front_error(f, fr, s, "integer overflow: %lld %s %lld does not fit in 64 bits",
+			    (long long)a.i, ast_operator_text(op), (long long)b.i);
 		return POISON;
 	}
 	BatchMark mark = mark_of(op, a, b, exact);
@@ -201,7 +207,9 @@ static Val float_binary(Front *f, const Frame *fr, Span s, Operator op, Val a, V
 	case O_FLOORDIV: r = floor(x / y); break;
 	default: r = x - floor(x / y) * y; break;
 	}
-	return value_finite(f, fr, s, arena_printf(f->arena, "%s %s %s", val_text(f->arena, a), ast_operator_text(op), val_text(f->arena, b)),
+	return value_finite(f, fr, s,
+			    arena_printf(f->arena, "%s %s %s", val_text(f->arena, a),
+					 ast_operator_text(op), val_text(f->arena, b)),
 			    r, mark_of(op, a, b, false));
 }
 
@@ -221,7 +229,11 @@ static Val compare(Front *f, const Frame *fr, Span s, Operator op, Val a, Val b)
 			    val_describe(f->arena, a), val_describe(f->arena, b));
 		return POISON;
 	}
-	return val_bool(op == O_LT ? c < 0 : op == O_LE ? c <= 0 : op == O_GT ? c > 0 : c >= 0, mark);
+	return val_bool(op == O_LT   ? c < 0
+			: op == O_LE ? c <= 0
+			: op == O_GT ? c > 0
+				     : c >= 0,
+			mark);
 }
 
 Val value_binary(Front *f, const Frame *fr, Span s, Operator op, Val a, Val b)
@@ -232,11 +244,12 @@ Val value_binary(Front *f, const Frame *fr, Span s, Operator op, Val a, Val b)
 		return compare(f, fr, s, op, a, b);
 	if (op == O_MATMUL || !val_is_number(a) || !val_is_number(b)) {
 		front_error(f, fr, s, "'%s' takes %s, got %s and %s", ast_operator_text(op),
-			    op == O_MATMUL ? "tensors" : "numbers or tensors", val_describe(f->arena, a),
-			    val_describe(f->arena, b));
+			    op == O_MATMUL ? "tensors" : "numbers or tensors",
+			    val_describe(f->arena, a), val_describe(f->arena, b));
 		return POISON;
 	}
-	return a.kind == V_INT && b.kind == V_INT ? int_binary(f, fr, s, op, a, b) : float_binary(f, fr, s, op, a, b);
+	return a.kind == V_INT && b.kind == V_INT ? int_binary(f, fr, s, op, a, b)
+						  : float_binary(f, fr, s, op, a, b);
 }
 
 Val value_unary(Front *f, const Frame *fr, Span s, Operator op, Val a)
@@ -251,7 +264,7 @@ Val value_unary(Front *f, const Frame *fr, Span s, Operator op, Val a)
 		Val r = value_binary(f, fr, s, O_SUB, val_int(0), a);
 		return r;
 	}
-	front_error(f, fr, s, "'%s' takes %s, got %s", ast_operator_text(op), op == O_NOT ? "a bool" : "a number or a tensor",
-		    val_describe(f->arena, a));
+	front_error(f, fr, s, "'%s' takes %s, got %s", ast_operator_text(op),
+		    op == O_NOT ? "a bool" : "a number or a tensor", val_describe(f->arena, a));
 	return POISON;
 }
