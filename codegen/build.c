@@ -162,7 +162,7 @@ static const char *compile_flags(const Make *k, bool special)
 	target = "-march=native -mprefer-vector-width=512";
 #endif
 	return arena_printf(k->a,
-			    "-std=gnu11 %s %s -fopenmp -fno-math-errno -fno-trapping-math -fno-strict-aliasing -ffp-contract=%s -w %s",
+			    "-std=gnu11 %s %s -fopenmp -fno-math-errno -fno-trapping-math -fno-strict-aliasing -ffp-contract=%s -w -Wno-psabi %s",
 			    level, target, special ? "fast" : "off", extra ? extra : "");
 }
 

@@ -432,7 +432,7 @@ static const char *lowest(DType t)
 
 static int64_t reduce_count(const Loop *l)
 {
-	return l->mid * l->inner;
+	return l->kind == LOOP_COLUMN ? l->mid : l->mid * l->inner;
 }
 
 static void emit_reduce_start(Printer *p, int phase)

@@ -314,14 +314,15 @@ static bool fits_reduce(const Group *g, const Node *n)
 		return false;
 	bool on[IR_MAX_DIMS] = { false };
 	fuse_axes(n, on);
-	return g->kind == GROUP_MAP ? true : memcmp(on, g->reduced, sizeof on) == 0;
+	/* An argmax over leading axes runs row by row, sums over them column by column. */
+	return g->kind == GROUP_MAP || (memcmp(on, g->reduced, sizeof on) == 0 && reduce_kind(n, on) == g->kind);
 }
 
 /* Whether n's own shape suits the group's loop nest. */
 static bool fits(const Fuse *f, const Group *g, const Node *n)
 {
 	if (is_reduce(n))
-		return fits_reduce(g, n) && !(g->kind == GROUP_COLUMN && n->op == OP_argmax);
+		return fits_reduce(g, n);
 	if (n->op == OP_reshape) {
 		return g->kind == GROUP_ROW && is_squeezed(f, g, n->arg[0]) && only_last_squeeze(n) &&
 		       is_keep_shape(g, &n->res[0]->type);
