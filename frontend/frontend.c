@@ -154,26 +154,6 @@ static void check_loss(Front *f, Span model)
 	diag_hint(f->diag, "blocks such as linear make parameters");
 }
 
-/* Parameters that the loss does not depend on are most likely forgotten ones. */
-static void warn_unreached(Front *f)
-{
-	for (Node *n = f->func->body->last; n; n = n->prev) {
-		bool live = n->aux || n == f->loss->def;
-		for (int i = 0; live && i < n->nargs; i++)
-			if (n->arg[i]->def)
-				n->arg[i]->def->aux = f;
-	}
-	for (const Node *n = f->func->body->first; n; n = n->next) {
-		const VarUse *u = n->op == OP_var && !n->aux ? name_get(&f->vars, n->attr[0].s)
-							     : NULL;
-		if (u && u->var->role == VAR_PARAM)
-			diag_warning(f->diag, u->var->span,
-				     "the loss does not depend on parameter '%s'", u->var->name);
-	}
-	for (Node *n = f->func->body->first; n; n = n->next)
-		n->aux = NULL;
-}
-
 /* What the model predicts when it does not say so: what the loss compares with the targets. */
 static void finish_outputs(Front *f)
 {
@@ -217,7 +197,6 @@ static void build(Front *f, const char *path)
 	}
 	if (diag_errors(f->diag) == 0) {
 		dataset_finish(f);
-		warn_unreached(f);
 		finish_outputs(f);
 	}
 }
