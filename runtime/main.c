@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TRAIN = 1, EVAL = 2, PREDICT = 4, INFO = 8, BENCH = 16, ALL = 31 };
 
@@ -217,6 +218,22 @@ static bool wants_help(const char *arg)
 	return !strcmp(arg, "--help") || !strcmp(arg, "-h") || !strcmp(arg, "help");
 }
 
+/* Threads that wait for each other spin for a while before they sleep. OpenMP's default is milliseconds, which on a machine
+ * that does other work too makes every step wait for threads that are not running. The library reads its environment before
+ * main: so it is set, and the program started again. (Not under valgrind, which would not follow.) */
+static void wait_politely(char **argv)
+{
+	char path[4096];
+	const char *preload = getenv("LD_PRELOAD");
+	if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY") || (preload && strstr(preload, "vgpreload")))
+		return;
+	ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+	if (n <= 0 || setenv("GOMP_SPINCOUNT", "1000", 1))
+		return;
+	path[n] = 0;
+	execv(path, argv);
+}
+
 int main(int argc, char **argv)
 {
 	const Plan *plan = &dl_plan;
@@ -238,6 +255,8 @@ int main(int argc, char **argv)
 			help(plan, argv[0], c->bit);
 			return EXIT_DONE;
 		}
+	if (c->bit != INFO)
+		wait_politely(argv);
 	if (!parse_options(c, argc - 2, argv + 2, &o, &f))
 		return report(&f);
 	if (o.init && o.resume) {

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 1 };
+enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 2 };
 
 /* Same order and values as ir/ir.h's DType (codegen asserts it). */
 typedef enum PlanDType { PD_NONE, PD_BOOL, PD_U8, PD_U16, PD_I32, PD_I64, PD_F16, PD_BF16, PD_F32, PD_F64 } PlanDType;
@@ -65,6 +65,7 @@ typedef struct PlanStep {
 	int32_t nwork;      /* 0 or 1 */
 	PlanDType out_dtype; /* of result 0 */
 	double seconds;     /* predicted */
+	int64_t work_bytes; /* of the workspace, the last of off[], where nwork is 1; 0: see the primitive */
 } PlanStep;
 
 typedef struct PlanOutput {

@@ -248,8 +248,8 @@ static void copy_output(Run *r, const PlanFunc *func, const PlanStep *s, RunCall
 /* The last byte of a workspace that is handed out (it is scratch at this moment) counts as written. */
 static void mark_workspace(Run *r, const PlanStep *s)
 {
-	int64_t bytes = r->plan->prims[s->index].work_bytes;
-	if (bytes > 0)
+	int64_t bytes = s->kind == PLAN_PRIM && !s->work_bytes ? r->plan->prims[s->index].work_bytes : s->work_bytes;
+	if (s->nwork && bytes > 0)
 		arena_mark(&r->arena, s->off[s->noff - 1] + bytes - 1);
 }
 
@@ -271,24 +271,24 @@ static bool check_result(Run *r, const PlanStep *s, const PlanEnv *env, RunCall 
 static bool run_step(Run *r, const PlanFunc *func, int index, const PlanEnv *env, RunCall *call, Fail *f)
 {
 	const PlanStep *s = &func->steps[index];
+	if (r->check_memory)
+		mark_workspace(r, s);
 	switch (s->kind) {
 	case PLAN_KERNEL:
 		s->fn(r->arena.base, s->off, env);
 		break;
 	case PLAN_PRIM:
-		if (r->check_memory)
-			mark_workspace(r, s);
 		if (!prim_run(prepared(r, func)->calls[index]))
 			return fail(f, EXIT_BUG, "oneDNN failed in %s (%s)", s->name, s->source);
 		break;
 	case PLAN_INPUT:
 		call->source.read(call->source.ctx, s->index, env->base, func->micro, r->arena.base + s->off[0]);
-		return true;
+		break;
 	case PLAN_OUTPUT:
 		copy_output(r, func, s, call);
-		return true;
+		break;
 	default:
-		return true;
+		break;
 	}
 	return true;
 }
