@@ -251,6 +251,8 @@ Node *prim_node(Front *f, const Frame *fr, const Expr *e, OpCode op, int nargs, 
 Val prim_results(Front *f, const Frame *fr, const Expr *e, Node *n);
 /* A number as a tensor beside one of type `like`; NULL after an error. */
 Value *prim_operand(Front *f, const Frame *fr, const Expr *e, Val v, const Type *like);
+/* Whether a value of this dtype can be this number. */
+bool prim_holds(DType t, double v);
 /* "matmul(x, y, ta = false, tb = false)" */
 const char *prim_usage(Front *f, OpCode op);
 

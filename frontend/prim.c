@@ -246,8 +246,7 @@ Val prim_results(Front *f, const Frame *fr, const Expr *e, Node *n)
 
 /* ---- numbers as operands ---- */
 
-/* Whether a value of this dtype can be this number. */
-static bool holds(DType t, double v)
+bool prim_holds(DType t, double v)
 {
 	static const double top[DT_COUNT] = { [DT_BOOL] = 1,
 					      [DT_U8] = 255,
@@ -281,7 +280,7 @@ Value *prim_operand(Front *f, const Frame *fr, const Expr *e, Val v, const Type 
 	}
 	if (v.kind == V_BOOL)
 		t = DT_BOOL;
-	if (!holds(t, x)) {
+	if (!prim_holds(t, x)) {
 		front_error(f, fr, e->span, "%s does not fit beside %s", val_text(f->arena, v),
 			    like ? type_text(f->arena, like, false) : dtype_name(t));
 		return NULL;
@@ -377,6 +376,15 @@ bool prim_attr(Front *f, Frame *fr, const Expr *e, OpCode op, int i, int positio
 	return a->kind == A_FLOAT || a->kind == A_INT || a->kind == A_BOOL;
 }
 
+/* The axes of a permutation, counted from the front. */
+static bool settle_perm(Front *f, Frame *fr, const Expr *e, const Type *t, IntList *perm)
+{
+	for (int32_t i = 0; i < perm->n; i++)
+		if (!tensor_axis(f, fr, e->span, val_int(perm->v[i]), t, &perm->v[i]))
+			return false;
+	return true;
+}
+
 /* Counts axes from the front; decides what an op along the batch means: false after an error. */
 static bool settle_axis(Front *f, Frame *fr, const Expr *e, OpCode op, const Type *t, Attr *a,
 			int32_t *flags)
@@ -462,6 +470,9 @@ Val prim_apply(Front *f, Frame *fr, const Expr *e, OpCode op, Actuals *args)
 			return POISON;
 		if (!strcmp(o->attrs[i].name, "axis") &&
 		    !settle_axis(f, fr, e, op, &in[0]->type, &attr[i], &flags))
+			return POISON;
+		if (!strcmp(o->attrs[i].name, "perm") &&
+		    !settle_perm(f, fr, e, &in[0]->type, &attr[i].ints))
 			return POISON;
 	}
 	if (!actuals_done(f, fr, args, o->name, prim_usage(f, op)))

@@ -206,6 +206,11 @@ Val tensor_leaf(Front *f, Frame *fr, const Expr *e, OpCode op, Actuals *args)
 			return POISON;
 		}
 	}
+	if (op == OP_const && !prim_holds(dtype, attr[0].f)) {
+		front_error(f, fr, e->span, "%s is no %s", val_text(f->arena, val_float(attr[0].f)),
+			    dtype_name(dtype));
+		return POISON;
+	}
 	if (!actuals_done(f, fr, args, o->name, prim_usage(f, op)))
 		return POISON;
 	return prim_results(f, fr, e, prim_node(f, fr, e, op, 0, NULL, attr, &t, 0));
