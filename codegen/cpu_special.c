@@ -107,20 +107,43 @@ bool cpu_prim(const Node *n, PlanPrim *p)
 
 /* ---- text ---- */
 
-static const char *pointer(Arena *a, const Node *n, int i)
+/* "\tconst float *const a0 = ...;\n" for each operand, r0.. for results, `work` where there is one. */
+static const char *declare(Arena *a, const Node *n)
 {
-	bool out = i >= n->nargs;
-	DType t = out ? n->res[i - n->nargs]->type.dtype : n->arg[i]->type.dtype;
-	return arena_printf(a, "(%s%s *)(arena + off[%d])", out ? "" : "const ", cpu_ctype(t), i);
+	const char *s = "";
+	for (int i = 0; i < n->nargs; i++) {
+		const char *t = cpu_ctype(n->arg[i]->type.dtype);
+		s = arena_printf(a, "%s\tconst %s *const a%d = (const %s *)(arena + off[%d]);\n", s, t, i, t, i);
+	}
+	for (int i = 0; i < n->nres; i++) {
+		const char *t = cpu_ctype(n->res[i]->type.dtype);
+		s = arena_printf(a, "%s\t%s *const r%d = (%s *)(arena + off[%d]);\n", s, t, i, t, n->nargs + i);
+	}
+	if (n->op == OP_attention || n->op == OP_attention_grad) {
+		const char *t = cpu_ctype(n->res[0]->type.dtype);
+		s = arena_printf(a, "%s\t%s *const work = (%s *)(arena + off[%d]);\n", s, t, t, n->nargs + n->nres);
+	}
+	return s;
 }
 
 /* Every operand and result, by commas. */
-static const char *pointers(Arena *a, const Node *n)
+static const char *names(Arena *a, const Node *n)
 {
 	const char *s = "";
 	for (int i = 0; i < n->nargs + n->nres; i++)
-		s = arena_printf(a, "%s%s%s", s, i ? ", " : "", pointer(a, n, i));
+		s = arena_printf(a, "%s%s%c%d", s, i ? ", " : "", i < n->nargs ? 'a' : 'r', i < n->nargs ? i : i - n->nargs);
 	return s;
+}
+
+/* A kernel that does `units` units by `statement` (a C statement over u), in parallel where `work` operations are worth it. */
+static const char *loop_text(Arena *a, const Node *n, int64_t units, double work, const char *statement)
+{
+	bool parallel = units > 1 && work > 60000;
+	return arena_printf(a,
+			    "(unsigned char *arena, const int64_t *off, const PlanEnv *env)\n{\n%s%s"
+			    "\tfor (int64_t u = 0; u < %lld; u++) {\n%s\t}\n}\n",
+			    declare(a, n), parallel ? "#pragma omp parallel for num_threads(env->threads) schedule(static)\n" : "",
+			    (long long)units, statement);
 }
 
 static const char *suffix(const Node *n)
@@ -128,71 +151,56 @@ static const char *suffix(const Node *n)
 	return n->res[0]->type.dtype == DT_F64 ? "f64" : "f32";
 }
 
-static const char *wrap(Arena *a, const char *body)
-{
-	return arena_printf(a, "(unsigned char *arena, const int64_t *off, const PlanEnv *env)\n{\n%s}\n", body);
-}
-
 static const char *pool_text(Arena *a, const Node *n)
 {
 	bool grad = n->op == OP_max_pool2d_grad || n->op == OP_avg_pool2d_grad;
 	const Value *x = grad ? n->res[0] : n->arg[0], *y = grad ? n->arg[n->nargs - 1] : n->res[0];
-	const char *sizes = arena_printf(a, "%lld, %lld, %lld, %lld, %lld", (long long)(dim(x, 0) * dim(x, 1)),
-					 (long long)dim(x, 2), (long long)dim(x, 3), (long long)dim(y, 2), (long long)dim(y, 3));
+	const char *sizes = arena_printf(a, "%lld, %lld, %lld, %lld", (long long)dim(x, 2), (long long)dim(x, 3), (long long)dim(y, 2),
+					 (long long)dim(y, 3));
 	for (int i = 0; i < 6; i++) {
 		static const char *const name[] = { "kernel", "stride", "pad" };
 		sizes = arena_printf(a, "%s, %lld", sizes, (long long)list2(n, name[i / 2], i % 2, i < 4));
 	}
-	return wrap(a, arena_printf(a, "\tdl_%s_%s(%s, %s, env->threads);\n", ir_ops[n->op].name, suffix(n), pointers(a, n), sizes));
+	const char *call = arena_printf(a, "\t\tdl_%s_%s(u, %s, %s);\n", ir_ops[n->op].name, suffix(n), names(a, n), sizes);
+	return loop_text(a, n, dim(x, 0) * dim(x, 1), 4.0 * (double)type_elems(&x->type), call);
 }
 
-/* Indices outside of the table read zeros and add nowhere: data are checked before the first step, a replay of garbage must
- * still stay inside the arena. */
+/* Indices outside of the table read zeros and add nowhere: data are checked before the first step, and what is computed from
+ * them must stay inside the arena whatever it is. */
 static const char *embedding_text(Arena *a, const Node *n)
 {
-	const char *t = cpu_ctype(n->res[0]->type.dtype), *it = cpu_ctype(n->arg[1]->type.dtype);
+	const char *t = cpu_ctype(n->res[0]->type.dtype);
 	long long rows = (long long)type_elems(&n->arg[1]->type), V = (long long)dim(n->arg[0], 0), C = (long long)dim(n->arg[0], 1);
-	const char *s = arena_printf(a, "\tconst %s *const w = %s;\n\tconst %s *const at = %s;\n\t%s *const y = %s;\n", t,
-				     pointer(a, n, 0), it, pointer(a, n, 1), t, pointer(a, n, 2));
-	s = arena_printf(a, "%s#pragma omp parallel for num_threads(env->threads) schedule(static) if (%lld > 65536)\n", s, rows * C);
-	s = arena_printf(a,
-			 "%s\tfor (int64_t i = 0; i < %lld; i++) {\n"
-			 "\t\tconst int64_t r = (int64_t)at[i];\n"
-			 "\t\tif (r >= 0 && r < %lld)\n"
-			 "\t\t\tmemcpy(y + i * %lld, w + r * %lld, sizeof(%s) * %lld);\n"
-			 "\t\telse\n"
-			 "\t\t\tmemset(y + i * %lld, 0, sizeof(%s) * %lld);\n"
-			 "\t}\n",
-			 s, rows, V, C, C, t, C, C, t, C);
-	return wrap(a, s);
+	const char *body = arena_printf(a,
+					"\t\tconst int64_t r = (int64_t)a1[u];\n"
+					"\t\tif (r >= 0 && r < %lld)\n"
+					"\t\t\tmemcpy(r0 + u * %lld, a0 + r * %lld, sizeof(%s) * %lld);\n"
+					"\t\telse\n"
+					"\t\t\tmemset(r0 + u * %lld, 0, sizeof(%s) * %lld);\n",
+					V, C, C, t, C, C, t, C);
+	return loop_text(a, n, rows, (double)rows * (double)C, body);
 }
 
 /* Threads take blocks of columns, so every sum adds up in order of position. */
 static const char *embedding_grad_text(Arena *a, const Node *n)
 {
-	const char *t = cpu_ctype(n->res[0]->type.dtype), *it = cpu_ctype(n->arg[0]->type.dtype);
+	const char *t = cpu_ctype(n->res[0]->type.dtype);
 	long long rows = (long long)type_elems(&n->arg[0]->type), V = (long long)dim(n->res[0], 0), C = (long long)dim(n->res[0], 1);
 	long long blocks = (C + EMBED_COLUMNS - 1) / EMBED_COLUMNS;
-	const char *s = arena_printf(a, "\tconst %s *const at = %s;\n\tconst %s *const g = %s;\n\t%s *const dw = %s;\n", it,
-				     pointer(a, n, 0), t, pointer(a, n, 1), t, pointer(a, n, 2));
-	s = arena_printf(a, "%s#pragma omp parallel for num_threads(env->threads) schedule(static) if (%lld > 65536)\n", s,
-			 (rows + V) * C);
-	s = arena_printf(a,
-			 "%s\tfor (int64_t b = 0; b < %lld; b++) {\n"
-			 "\t\tconst int c0 = (int)b * %d, c1 = c0 + %d < %lld ? c0 + %d : %lld;\n"
-			 "\t\tfor (int64_t r = 0; r < %lld; r++)\n"
-			 "\t\t\tmemset(dw + r * %lld + c0, 0, sizeof(%s) * (size_t)(c1 - c0));\n"
-			 "\t\tfor (int64_t i = 0; i < %lld; i++) {\n"
-			 "\t\t\tconst int64_t r = (int64_t)at[i];\n"
-			 "\t\t\tif (r < 0 || r >= %lld)\n"
-			 "\t\t\t\tcontinue;\n"
-			 "#pragma omp simd\n"
-			 "\t\t\tfor (int c = c0; c < c1; c++)\n"
-			 "\t\t\t\tdw[r * %lld + c] += g[i * %lld + c];\n"
-			 "\t\t}\n"
-			 "\t}\n",
-			 s, blocks, EMBED_COLUMNS, EMBED_COLUMNS, C, EMBED_COLUMNS, C, V, C, t, rows, V, C, C);
-	return wrap(a, s);
+	const char *body = arena_printf(a,
+					"\t\tconst int c0 = (int)u * %d, c1 = c0 + %d < %lld ? c0 + %d : %lld;\n"
+					"\t\tfor (int64_t r = 0; r < %lld; r++)\n"
+					"\t\t\tmemset(r0 + r * %lld + c0, 0, sizeof(%s) * (size_t)(c1 - c0));\n"
+					"\t\tfor (int64_t i = 0; i < %lld; i++) {\n"
+					"\t\t\tconst int64_t r = (int64_t)a0[i];\n"
+					"\t\t\tif (r < 0 || r >= %lld)\n"
+					"\t\t\t\tcontinue;\n"
+					"\t\t\t#pragma omp simd\n"
+					"\t\t\tfor (int c = c0; c < c1; c++)\n"
+					"\t\t\t\tr0[r * %lld + c] += a1[i * %lld + c];\n"
+					"\t\t}\n",
+					EMBED_COLUMNS, EMBED_COLUMNS, C, EMBED_COLUMNS, C, V, C, t, rows, V, C, C);
+	return loop_text(a, n, blocks, (double)(rows + V) * (double)C, body);
 }
 
 static int64_t padded(int64_t n, int64_t to)
@@ -212,41 +220,46 @@ static int64_t attention_scratch(const Node *n)
 static const char *attention_text(Arena *a, const Node *n)
 {
 	const Value *q = n->arg[0];
-	int64_t heads = ir_int(n, "heads"), D = dim(q, 2) / heads;
+	int64_t heads = ir_int(n, "heads"), D = dim(q, 2) / heads, T = dim(q, 1), K = dim(n->arg[1], 1);
 	double scale = ir_float(n, "scale");
 	const char *s = "";
 	for (int i = 0; i < 3; i++)
-		s = arena_printf(a, "%s%s, %lld, ", s, pointer(a, n, i), (long long)(n->arg[i]->ld ? n->arg[i]->ld : dim(q, 2)));
+		s = arena_printf(a, "%sa%d, %lld, ", s, i, (long long)(n->arg[i]->ld ? n->arg[i]->ld : dim(q, 2)));
 	for (int i = 3; i < n->nargs + n->nres; i++)
-		s = arena_printf(a, "%s%s, ", s, pointer(a, n, i));
-	const char *real = cpu_ctype(n->res[0]->type.dtype);
+		s = arena_printf(a, "%s%c%d, ", s, i < n->nargs ? 'a' : 'r', i < n->nargs ? i : i - n->nargs);
 	const char *by = scale == 0 ? arena_printf(a, "1 / __builtin_sqrt(%lld)", (long long)D) : cpu_literal(a, DT_F64, scale);
-	s = arena_printf(a, "%s(%s *)(arena + off[%d]), %lld, %lld, %lld, %lld, %lld, %d, (%s)(%s), env->threads", s, real,
-			 n->nargs + n->nres, (long long)dim(q, 0), (long long)dim(q, 1), (long long)dim(n->arg[1], 1), (long long)heads,
-			 (long long)D, ir_int(n, "causal") != 0, real, by);
-	return wrap(a, arena_printf(a, "\tdl_%s_%s(%s);\n", ir_ops[n->op].name, suffix(n), s));
+	const char *call = arena_printf(a, "\t\tdl_%s_%s(u, %swork, %lld, %lld, %lld, %lld, %d, (%s)(%s));\n", ir_ops[n->op].name,
+					suffix(n), s, (long long)T, (long long)K, (long long)heads, (long long)D,
+					ir_int(n, "causal") != 0, cpu_ctype(n->res[0]->type.dtype), by);
+	return loop_text(a, n, dim(q, 0) * heads, (double)type_elems(&q->type) * (double)K, call);
+}
+
+static const char *with_sizes(Arena *a, const char *s, const int64_t *v, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		s = arena_printf(a, "%s, %lld", s, (long long)v[i]);
+	return arena_printf(a, "%s);\n", s);
 }
 
 static const char *matrix_text(Arena *a, const Node *n)
 {
 	PlanPrim p;
 	describe(n, &p);
-	const char *s = arena_printf(a, "\tdl_%s_%s(%s", ir_ops[n->op].name, suffix(n), pointers(a, n));
+	const char *s = arena_printf(a, "\t\tdl_%s_%s(u, %s", ir_ops[n->op].name, suffix(n), names(a, n));
 	if (n->op == OP_matmul) {
 		int r = p.ndim - 2;
-		int64_t sizes[] = { p.ndim == 3 ? p.dims[0][0] : 1, p.dims[0][r], p.dims[1][r + 1], p.dims[0][r + 1],
-				    p.ndim == 3 ? p.strides[0][0] : 0, p.strides[0][r], p.strides[0][r + 1],
-				    p.ndim == 3 ? p.strides[1][0] : 0, p.strides[1][r], p.strides[1][r + 1] };
-		for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-			s = arena_printf(a, "%s, %lld", s, (long long)sizes[i]);
-	} else {
-		const int64_t *x = p.dims[0], *w = p.dims[1], *y = p.dims[2];
-		int64_t sizes[] = { x[0], x[1], x[2], x[3], w[0], p.groups, w[2], w[3], y[2], y[3], p.stride[0], p.stride[1],
-				    p.pad[0], p.pad[1], p.dilation[0], p.dilation[1] };
-		for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-			s = arena_printf(a, "%s, %lld", s, (long long)sizes[i]);
+		int64_t batch = r ? p.dims[0][0] : 1, M = p.dims[0][r], K = p.dims[0][r + 1];
+		int64_t sizes[] = { M, p.dims[1][r + 1], K, r ? p.strides[0][0] : 0, p.strides[0][r], p.strides[0][r + 1],
+				    r ? p.strides[1][0] : 0, p.strides[1][r], p.strides[1][r + 1] };
+		return loop_text(a, n, batch * M, (double)type_elems(&n->res[0]->type) * (double)K,
+				 with_sizes(a, s, sizes, sizeof sizes / sizeof *sizes));
 	}
-	return wrap(a, arena_printf(a, "%s, env->threads);\n", s));
+	const int64_t *x = p.dims[0], *w = p.dims[1], *y = p.dims[2];
+	int64_t sizes[] = { x[0], x[1], x[2], x[3], w[0], p.groups, w[2], w[3], y[2], y[3], p.stride[0], p.stride[1],
+			    p.pad[0], p.pad[1], p.dilation[0], p.dilation[1] };
+	int64_t units = n->op == OP_conv2d ? x[0] * w[0] : n->op == OP_conv2d_grad_x ? x[0] * x[1] : w[0] * w[1];
+	double work = (double)y[0] * (double)y[1] * (double)y[2] * (double)y[3] * (double)w[1] * (double)w[2] * (double)w[3];
+	return loop_text(a, n, units, work, with_sizes(a, s, sizes, sizeof sizes / sizeof *sizes));
 }
 
 const char *cpu_special_text(Arena *a, const Node *n, int64_t micro)

@@ -48,10 +48,12 @@ DL_INLINE float dl_floor_f32(float x) { return __builtin_floorf(x); }
 DL_INLINE float dl_sqrt_f32(float x) { return __builtin_sqrtf(x); }
 DL_INLINE int32_t dl_is_finite_f32(float x) { return (dl_bits(x) & 0x7f800000) != 0x7f800000; }
 
-/* e^x = 2^n e^r with |r| <= ln2/2; the power of two in two factors, so that both ends are rounded as they should. */
-DL_INLINE float dl_exp_f32(float x)
+/* e^y = 2^n e^r with |r| <= ln2/2; the power of two in two factors, so that both ends are rounded as they should. What
+ * underflows to 0 is not computed as a subnormal first, which would be slow: masked scores are -inf. */
+DL_INLINE float dl_exp_f32(float y)
 {
-	x = x < -105.0f ? -105.0f : x;
+	const int zero = y < -104.0f;
+	float x = zero ? 0.0f : y;
 	x = x > 90.0f ? 90.0f : x;
 	const float t = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the sum's low bits are the nearest integer */
 	const float n = t - 12582912.0f;
@@ -63,7 +65,8 @@ DL_INLINE float dl_exp_f32(float x)
 	p = DL_FMA(p, r, 0.5f);
 	p = DL_FMA(p, r * r, r) + 1.0f;
 	const int32_t k = dl_bits(t) - 0x4b400000, h = k >> 1;
-	return p * dl_from_bits((h + 127) << 23) * dl_from_bits((k - h + 127) << 23);
+	p = p * dl_from_bits((h + 127) << 23) * dl_from_bits((k - h + 127) << 23);
+	return zero ? 0.0f : p;
 }
 
 /* log x = e ln2 + log(1+r), 1+r in [sqrt(1/2), sqrt(2)); subnormal x are scaled first. */
@@ -329,17 +332,35 @@ DL_INLINE double dl_normal_f64(DlRandom r)
 
 /* ---- reductions ---- */
 
+/* Half of a vector of 2n elements. */
+#define DL_INDEX_4 0, 1, 2, 3
+#define DL_INDEX_8 0, 1, 2, 3, 4, 5, 6, 7
+#define DL_UPPER_4 4, 5, 6, 7
+#define DL_UPPER_8 8, 9, 10, 11, 12, 13, 14, 15
+#define DL_LOW(v, n) __builtin_shufflevector(v, v, DL_INDEX_##n)
+#define DL_HIGH(v, n) __builtin_shufflevector(v, v, DL_UPPER_##n)
+
+/* The larger, b where it is NaN. */
+#define DL_PICK(NAME, V, M)                                                                        \
+	DL_INLINE V NAME(V a, V b)                                                                 \
+	{                                                                                          \
+		const M m = (M)(b > a) | (M)(b != b);                                              \
+		return (V)(((M)b & m) | ((M)a & ~m));                                              \
+	}
+
 /* Lanes of 16 elements (the compiler splits them where registers are shorter); sum, largest, and where it is. A NaN
  * counts as the largest. */
 #define DL_REDUCERS(T, I, S, LOWEST)                                                               \
 	typedef T dl_v_##S __attribute__((vector_size(16 * sizeof(T))));                           \
 	typedef T dl_u_##S __attribute__((vector_size(16 * sizeof(T)), aligned(sizeof(T)), may_alias)); \
 	typedef I dl_m_##S __attribute__((vector_size(16 * sizeof(T))));                           \
-	DL_INLINE dl_v_##S dl_pick_##S(dl_v_##S a, dl_v_##S b)                                     \
-	{                                                                                          \
-		const dl_m_##S m = (dl_m_##S)(b > a) | (dl_m_##S)(b != b);                         \
-		return (dl_v_##S)(((dl_m_##S)b & m) | ((dl_m_##S)a & ~m));                         \
-	}                                                                                          \
+	typedef T dl_v8_##S __attribute__((vector_size(8 * sizeof(T))));                           \
+	typedef T dl_v4_##S __attribute__((vector_size(4 * sizeof(T))));                           \
+	typedef I dl_m8_##S __attribute__((vector_size(8 * sizeof(T))));                           \
+	typedef I dl_m4_##S __attribute__((vector_size(4 * sizeof(T))));                           \
+	DL_PICK(dl_pick_##S, dl_v_##S, dl_m_##S)                                                   \
+	DL_PICK(dl_pick8_##S, dl_v8_##S, dl_m8_##S)                                                \
+	DL_PICK(dl_pick4_##S, dl_v4_##S, dl_m4_##S)                                                \
 	DL_INLINE dl_v_##S dl_fill_##S(T x)                                                        \
 	{                                                                                          \
 		return (dl_v_##S){ x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x };               \
@@ -366,17 +387,17 @@ DL_INLINE double dl_normal_f64(DlRandom r)
 	}                                                                                          \
 	DL_INLINE T dl_tree_sum_##S(dl_v_##S v)                                                    \
 	{                                                                                          \
-		for (int s = DL_LANES / 2; s > 0; s /= 2)                                          \
-			for (int l = 0; l < s; l++)                                                \
-				v[l] += v[l + s];                                                  \
-		return v[0];                                                                       \
+		const dl_v8_##S a = DL_LOW(v, 8) + DL_HIGH(v, 8);                                  \
+		const dl_v4_##S b = DL_LOW(a, 4) + DL_HIGH(a, 4);                                  \
+		return (b[0] + b[2]) + (b[1] + b[3]);                                              \
 	}                                                                                          \
 	DL_INLINE T dl_tree_max_##S(dl_v_##S v)                                                    \
 	{                                                                                          \
-		for (int s = DL_LANES / 2; s > 0; s /= 2)                                          \
-			for (int l = 0; l < s; l++)                                                \
-				v[l] = v[l + s] > v[l] || v[l + s] != v[l + s] ? v[l + s] : v[l];  \
-		return v[0];                                                                       \
+		const dl_v8_##S a = dl_pick8_##S(DL_LOW(v, 8), DL_HIGH(v, 8));                     \
+		const dl_v4_##S b = dl_pick4_##S(DL_LOW(a, 4), DL_HIGH(a, 4));                     \
+		const T c = b[2] > b[0] || b[2] != b[2] ? b[2] : b[0];                             \
+		const T d = b[3] > b[1] || b[3] != b[3] ? b[3] : b[1];                             \
+		return d > c || d != d ? d : c;                                                    \
 	}                                                                                          \
 	DL_INLINE void dl_argmax_##S(const T *b, int n, int64_t first, T *best, int32_t *at)       \
 	{                                                                                          \

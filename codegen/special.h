@@ -1,5 +1,6 @@
 /* Kernels of a shape of their own, over one floating-point type: included once with REAL float, S f32 and once with double,
- * f64. Every function is inlined into a kernel that calls it with constant sizes, so the compiler specialises it.
+ * f64. A function does one unit of work (its first argument: a plane, a row, a head); the kernel's text calls it in a parallel
+ * loop with literal sizes, into which it is inlined, so the compiler specialises it.
  *
  * This file is compiled apart, with contraction on: each kernel is one op, which may use multiply-add inside. Work is
  * divided by shape, never by threads, wherever a sum could notice: equal results for any number of threads. */
@@ -13,214 +14,190 @@
 /* ---- pools: x [planes,H,W], y [planes,OH,OW] ---- */
 
 #define DL_POOL_SIZES                                                                              \
-	int64_t planes, int H, int W, int OH, int OW, int kh, int kw, int sh, int sw, int ph, int pw, int threads
+	int H, int W, int OH, int OW, int kh, int kw, int sh, int sw, int ph, int pw
 
 DL_INLINE int FN(inside)(int i, int n) { return i >= 0 && i < n; }
 
-DL_INLINE void FN(max_pool2d)(const REAL *x, REAL *y, DL_POOL_SIZES)
+DL_INLINE void FN(max_pool2d)(const int64_t p, const REAL *x, REAL *y, DL_POOL_SIZES)
 {
 	const int whole = ph == 0 && pw == 0 && (OH - 1) * sh + kh <= H && (OW - 1) * sw + kw <= W;
-#pragma omp parallel for num_threads(threads) schedule(static) if (planes * H * W > 16384)
-	for (int64_t p = 0; p < planes; p++) {
-		const REAL *xp = x + p * H * W;
-		REAL *yp = y + p * OH * OW;
-		for (int oh = 0; oh < OH; oh++)
+	const REAL *xp = x + p * H * W;
+	REAL *yp = y + p * OH * OW;
+	for (int oh = 0; oh < OH; oh++)
 #pragma omp simd
-			for (int ow = 0; ow < OW; ow++) {
-				REAL m = -INFINITY;
-				for (int a = 0; a < kh; a++)
-					for (int b = 0; b < kw; b++) {
-						const int h = oh * sh - ph + a, w = ow * sw - pw + b;
-						const int in = whole || (FN(inside)(h, H) & FN(inside)(w, W));
-						const REAL v = in ? xp[h * W + w] : -INFINITY;
-						m = (v > m) | (v != v) ? v : m;
-					}
-				yp[oh * OW + ow] = m;
-			}
-	}
+		for (int ow = 0; ow < OW; ow++) {
+			REAL m = -INFINITY;
+			for (int a = 0; a < kh; a++)
+				for (int b = 0; b < kw; b++) {
+					const int h = oh * sh - ph + a, w = ow * sw - pw + b;
+					const int in = whole || (FN(inside)(h, H) & FN(inside)(w, W));
+					const REAL v = in ? xp[h * W + w] : -INFINITY;
+					m = (v > m) | (v != v) ? v : m;
+				}
+			yp[oh * OW + ow] = m;
+		}
 }
 
 /* Each window's gradient goes to the first of its largest elements. */
-DL_INLINE void FN(max_pool2d_grad)(const REAL *x, const REAL *dy, REAL *dx, DL_POOL_SIZES)
+DL_INLINE void FN(max_pool2d_grad)(const int64_t p, const REAL *x, const REAL *dy, REAL *dx, DL_POOL_SIZES)
 {
 	const int whole = ph == 0 && pw == 0 && (OH - 1) * sh + kh <= H && (OW - 1) * sw + kw <= W;
 	const int apart = whole && sh >= kh && sw >= kw;
 	const int exact = apart && sh == kh && sw == kw && OH * kh == H && OW * kw == W;
-#pragma omp parallel for num_threads(threads) schedule(static) if (planes * H * W > 16384)
-	for (int64_t p = 0; p < planes; p++) {
-		const REAL *xp = x + p * H * W, *gp = dy + p * OH * OW;
-		REAL *dp = dx + p * H * W;
-		if (!exact)
-			memset(dp, 0, sizeof(REAL) * (size_t)(H * W));
-		for (int oh = 0; oh < OH && apart; oh++)
+	const REAL *xp = x + p * H * W, *gp = dy + p * OH * OW;
+	REAL *dp = dx + p * H * W;
+	if (!exact)
+		memset(dp, 0, sizeof(REAL) * (size_t)(H * W));
+	for (int oh = 0; oh < OH && apart; oh++)
 #pragma omp simd
-			for (int ow = 0; ow < OW; ow++) {
-				const REAL g = gp[oh * OW + ow];
-				const REAL *at = xp + oh * sh * W + ow * sw;
-				REAL *to = dp + oh * sh * W + ow * sw, m = -INFINITY;
-				int best = 0;
-				for (int a = 0; a < kh; a++)
-					for (int b = 0; b < kw; b++) {
-						const REAL v = at[a * W + b];
-						const int more = (v > m) | ((v != v) & (m == m));
-						m = more ? v : m;
-						best = more ? a * kw + b : best;
-					}
-				for (int a = 0; a < kh; a++)
-					for (int b = 0; b < kw; b++)
-						to[a * W + b] = best == a * kw + b ? g : 0;
-			}
-		for (int i = 0; i < OH * OW && !apart; i++) {
-			const int h0 = i / OW * sh - ph, w0 = i % OW * sw - pw;
-			REAL m = -INFINITY;
-			int best = -1;
-			for (int h = h0; h < h0 + kh; h++)
-				for (int w = w0; w < w0 + kw; w++) {
-					if (!FN(inside)(h, H) || !FN(inside)(w, W))
-						continue;
-					const REAL v = xp[h * W + w];
-					if (best < 0 || v > m || (v != v && m == m)) {
-						m = v;
-						best = h * W + w;
-					}
+		for (int ow = 0; ow < OW; ow++) {
+			const REAL g = gp[oh * OW + ow];
+			const REAL *at = xp + oh * sh * W + ow * sw;
+			REAL *to = dp + oh * sh * W + ow * sw, m = -INFINITY;
+			int best = 0;
+			for (int a = 0; a < kh; a++)
+				for (int b = 0; b < kw; b++) {
+					const REAL v = at[a * W + b];
+					const int more = (v > m) | ((v != v) & (m == m));
+					m = more ? v : m;
+					best = more ? a * kw + b : best;
 				}
-			if (best >= 0)
-				dp[best] += gp[i];
+			for (int a = 0; a < kh; a++)
+				for (int b = 0; b < kw; b++)
+					to[a * W + b] = best == a * kw + b ? g : 0;
 		}
+	for (int i = 0; i < OH * OW && !apart; i++) {
+		const int h0 = i / OW * sh - ph, w0 = i % OW * sw - pw;
+		REAL m = -INFINITY;
+		int best = -1;
+		for (int h = h0; h < h0 + kh; h++)
+			for (int w = w0; w < w0 + kw; w++) {
+				if (!FN(inside)(h, H) || !FN(inside)(w, W))
+					continue;
+				const REAL v = xp[h * W + w];
+				if (best < 0 || v > m || (v != v && m == m)) {
+					m = v;
+					best = h * W + w;
+				}
+			}
+		if (best >= 0)
+			dp[best] += gp[i];
 	}
 }
 
-DL_INLINE void FN(avg_pool2d)(const REAL *x, REAL *y, DL_POOL_SIZES)
+DL_INLINE void FN(avg_pool2d)(const int64_t p, const REAL *x, REAL *y, DL_POOL_SIZES)
 {
 	const int whole = ph == 0 && pw == 0 && (OH - 1) * sh + kh <= H && (OW - 1) * sw + kw <= W;
-#pragma omp parallel for num_threads(threads) schedule(static) if (planes * H * W > 16384)
-	for (int64_t p = 0; p < planes; p++) {
-		const REAL *xp = x + p * H * W;
-		REAL *yp = y + p * OH * OW;
-		for (int oh = 0; oh < OH; oh++)
+	const REAL *xp = x + p * H * W;
+	REAL *yp = y + p * OH * OW;
+	for (int oh = 0; oh < OH; oh++)
 #pragma omp simd
-			for (int ow = 0; ow < OW; ow++) {
-				REAL sum = 0;
-				for (int a = 0; a < kh; a++)
-					for (int b = 0; b < kw; b++) {
-						const int h = oh * sh - ph + a, w = ow * sw - pw + b;
-						const int in = whole || (FN(inside)(h, H) & FN(inside)(w, W));
-						sum += in ? xp[h * W + w] : 0;
-					}
-				yp[oh * OW + ow] = sum / (REAL)(kh * kw);
-			}
-	}
+		for (int ow = 0; ow < OW; ow++) {
+			REAL sum = 0;
+			for (int a = 0; a < kh; a++)
+				for (int b = 0; b < kw; b++) {
+					const int h = oh * sh - ph + a, w = ow * sw - pw + b;
+					const int in = whole || (FN(inside)(h, H) & FN(inside)(w, W));
+					sum += in ? xp[h * W + w] : 0;
+				}
+			yp[oh * OW + ow] = sum / (REAL)(kh * kw);
+		}
 }
 
-DL_INLINE void FN(avg_pool2d_grad)(const REAL *dy, REAL *dx, DL_POOL_SIZES)
+DL_INLINE void FN(avg_pool2d_grad)(const int64_t p, const REAL *dy, REAL *dx, DL_POOL_SIZES)
 {
-#pragma omp parallel for num_threads(threads) schedule(static) if (planes * H * W > 16384)
-	for (int64_t p = 0; p < planes; p++) {
-		const REAL *gp = dy + p * OH * OW;
-		REAL *dp = dx + p * H * W;
-		memset(dp, 0, sizeof(REAL) * (size_t)(H * W));
-		for (int oh = 0; oh < OH; oh++)
-			for (int ow = 0; ow < OW; ow++) {
-				const REAL g = gp[oh * OW + ow] / (REAL)(kh * kw);
-				for (int a = 0; a < kh; a++)
-					for (int b = 0; b < kw; b++) {
-						const int h = oh * sh - ph + a, w = ow * sw - pw + b;
-						if (FN(inside)(h, H) && FN(inside)(w, W))
-							dp[h * W + w] += g;
-					}
-			}
-	}
+	const REAL *gp = dy + p * OH * OW;
+	REAL *dp = dx + p * H * W;
+	memset(dp, 0, sizeof(REAL) * (size_t)(H * W));
+	for (int oh = 0; oh < OH; oh++)
+		for (int ow = 0; ow < OW; ow++) {
+			const REAL g = gp[oh * OW + ow] / (REAL)(kh * kw);
+			for (int a = 0; a < kh; a++)
+				for (int b = 0; b < kw; b++) {
+					const int h = oh * sh - ph + a, w = ow * sw - pw + b;
+					if (FN(inside)(h, H) && FN(inside)(w, W))
+						dp[h * W + w] += g;
+				}
+		}
 }
 
 /* ---- products that the library does not offer (f64) ---- */
 
 /* c [batch,M,N] = a b; as, bs: strides of a's and b's batch, row and column. */
-DL_INLINE void FN(matmul)(const REAL *a, const REAL *b, REAL *c, int64_t batch, int64_t M, int64_t N, int64_t K, int64_t ab,
-			  int64_t ar, int64_t ac, int64_t bb, int64_t br, int64_t bc, int threads)
+DL_INLINE void FN(matmul)(const int64_t i, const REAL *a, const REAL *b, REAL *c, int64_t M, int64_t N,
+			  int64_t K, int64_t ab, int64_t ar, int64_t ac, int64_t bb, int64_t br, int64_t bc)
 {
-#pragma omp parallel for num_threads(threads) schedule(static) if (batch * M * N * K > 65536)
-	for (int64_t i = 0; i < batch * M; i++) {
-		const REAL *ai = a + i / M * ab + i % M * ar, *bi = b + i / M * bb;
-		REAL *ci = c + i * N;
-		for (int64_t j = 0; j < N; j++)
-			ci[j] = 0;
-		for (int64_t k = 0; k < K; k++)
+	const REAL *ai = a + i / M * ab + i % M * ar, *bi = b + i / M * bb;
+	REAL *ci = c + i * N;
+	for (int64_t j = 0; j < N; j++)
+		ci[j] = 0;
+	for (int64_t k = 0; k < K; k++)
 #pragma omp simd
-			for (int64_t j = 0; j < N; j++)
-				ci[j] += ai[k * ac] * bi[k * br + j * bc];
-	}
+		for (int64_t j = 0; j < N; j++)
+			ci[j] += ai[k * ac] * bi[k * br + j * bc];
 }
 
 /* x [N,C,H,W], w [O,C/G,kh,kw], y [N,O,OH,OW]; s, p, d: stride, padding, dilation. */
 #define DL_CONV_SIZES                                                                              \
-	int N, int C, int H, int W, int O, int G, int kh, int kw, int OH, int OW, int sh, int sw, int ph, int pw, int dh,  \
-		int dw, int threads
+	int N, int C, int H, int W, int O, int G, int kh, int kw, int OH, int OW, int sh, int sw, int ph, int pw,          \
+		int dh, int dw
 
-DL_INLINE void FN(conv2d)(const REAL *x, const REAL *w, REAL *y, DL_CONV_SIZES)
+DL_INLINE void FN(conv2d)(const int64_t no, const REAL *x, const REAL *w, REAL *y, DL_CONV_SIZES)
 {
 	const int cg = C / G, og = O / G;
-#pragma omp parallel for num_threads(threads) schedule(static)
-	for (int64_t no = 0; no < (int64_t)N * O; no++) {
-		const int n = (int)(no / O), o = (int)(no % O);
-		for (int64_t i = 0; i < (int64_t)OH * OW; i++) {
-			const int h0 = (int)(i / OW) * sh - ph, w0 = (int)(i % OW) * sw - pw;
-			REAL sum = 0;
-			for (int c = 0; c < cg; c++)
-				for (int a = 0; a < kh; a++)
-					for (int b = 0; b < kw; b++) {
-						const int h = h0 + a * dh, v = w0 + b * dw;
-						if (FN(inside)(h, H) && FN(inside)(v, W))
-							sum += x[(((int64_t)n * C + o / og * cg + c) * H + h) * W + v] *
-							       w[(((int64_t)o * cg + c) * kh + a) * kw + b];
-					}
-			y[no * OH * OW + i] = sum;
-		}
-	}
-}
-
-DL_INLINE void FN(conv2d_grad_x)(const REAL *dy, const REAL *w, REAL *dx, DL_CONV_SIZES)
-{
-	const int cg = C / G, og = O / G;
-#pragma omp parallel for num_threads(threads) schedule(static)
-	for (int64_t nc = 0; nc < (int64_t)N * C; nc++) {
-		const int n = (int)(nc / C), c = (int)(nc % C), g = c / cg;
-		REAL *d = dx + nc * H * W;
-		memset(d, 0, sizeof(REAL) * (size_t)H * (size_t)W);
-		for (int o = g * og; o < (g + 1) * og; o++)
+	const int n = (int)(no / O), o = (int)(no % O);
+	for (int64_t i = 0; i < (int64_t)OH * OW; i++) {
+		const int h0 = (int)(i / OW) * sh - ph, w0 = (int)(i % OW) * sw - pw;
+		REAL sum = 0;
+		for (int c = 0; c < cg; c++)
 			for (int a = 0; a < kh; a++)
 				for (int b = 0; b < kw; b++) {
-					const REAL f = w[(((int64_t)o * cg + c % cg) * kh + a) * kw + b];
-					const REAL *q = dy + ((int64_t)n * O + o) * OH * OW;
-					for (int oh = 0; oh < OH; oh++)
-						for (int ow = 0; ow < OW; ow++) {
-							const int h = oh * sh - ph + a * dh, v = ow * sw - pw + b * dw;
-							if (FN(inside)(h, H) && FN(inside)(v, W))
-								d[h * W + v] += q[oh * OW + ow] * f;
-						}
+					const int h = h0 + a * dh, v = w0 + b * dw;
+					if (FN(inside)(h, H) && FN(inside)(v, W))
+						sum += x[(((int64_t)n * C + o / og * cg + c) * H + h) * W + v] *
+						       w[(((int64_t)o * cg + c) * kh + a) * kw + b];
 				}
+		y[no * OH * OW + i] = sum;
 	}
 }
 
-DL_INLINE void FN(conv2d_grad_w)(const REAL *x, const REAL *dy, REAL *dw_, DL_CONV_SIZES)
+DL_INLINE void FN(conv2d_grad_x)(const int64_t nc, const REAL *dy, const REAL *w, REAL *dx, DL_CONV_SIZES)
 {
 	const int cg = C / G, og = O / G;
-#pragma omp parallel for num_threads(threads) schedule(static)
-	for (int64_t oc = 0; oc < (int64_t)O * cg; oc++) {
-		const int o = (int)(oc / cg), c = (int)(oc % cg) + o / og * cg;
+	const int n = (int)(nc / C), c = (int)(nc % C), g = c / cg;
+	REAL *d = dx + nc * H * W;
+	memset(d, 0, sizeof(REAL) * (size_t)H * (size_t)W);
+	for (int o = g * og; o < (g + 1) * og; o++)
 		for (int a = 0; a < kh; a++)
 			for (int b = 0; b < kw; b++) {
-				REAL sum = 0;
-				for (int n = 0; n < N; n++)
-					for (int oh = 0; oh < OH; oh++)
-						for (int ow = 0; ow < OW; ow++) {
-							const int h = oh * sh - ph + a * dh, v = ow * sw - pw + b * dw;
-							if (FN(inside)(h, H) && FN(inside)(v, W))
-								sum += x[(((int64_t)n * C + c) * H + h) * W + v] *
-								       dy[(((int64_t)n * O + o) * OH + oh) * OW + ow];
-						}
-				dw_[(oc * kh + a) * kw + b] = sum;
+				const REAL f = w[(((int64_t)o * cg + c % cg) * kh + a) * kw + b];
+				const REAL *q = dy + ((int64_t)n * O + o) * OH * OW;
+				for (int oh = 0; oh < OH; oh++)
+					for (int ow = 0; ow < OW; ow++) {
+						const int h = oh * sh - ph + a * dh, v = ow * sw - pw + b * dw;
+						if (FN(inside)(h, H) && FN(inside)(v, W))
+							d[h * W + v] += q[oh * OW + ow] * f;
+					}
 			}
-	}
+}
+
+DL_INLINE void FN(conv2d_grad_w)(const int64_t oc, const REAL *x, const REAL *dy, REAL *dw_, DL_CONV_SIZES)
+{
+	const int cg = C / G, og = O / G;
+	const int o = (int)(oc / cg), c = (int)(oc % cg) + o / og * cg;
+	for (int a = 0; a < kh; a++)
+		for (int b = 0; b < kw; b++) {
+			REAL sum = 0;
+			for (int n = 0; n < N; n++)
+				for (int oh = 0; oh < OH; oh++)
+					for (int ow = 0; ow < OW; ow++) {
+						const int h = oh * sh - ph + a * dh, v = ow * sw - pw + b * dw;
+						if (FN(inside)(h, H) && FN(inside)(v, W))
+							sum += x[(((int64_t)n * C + c) * H + h) * W + v] *
+							       dy[(((int64_t)n * O + o) * OH + oh) * OW + ow];
+					}
+			dw_[(oc * kh + a) * kw + b] = sum;
+		}
 }
 
 /* ---- attention ---- */
@@ -292,11 +269,16 @@ DL_INLINE void FN(pack_rows)(REAL *to, const REAL *from, int64_t ld, int64_t r0,
 {
 	for (int i = 0; i < n; i++) {
 		const REAL *f = from + (r0 + i) * ld;
-		const int d1 = r0 + i < T ? D : 0;
-		for (int d = 0; d < d1; d++)
-			to[i * Dp + d] = f[d] * by;
-		for (int d = d1; d < Dp; d++)
-			to[i * Dp + d] = 0;
+		REAL *const to_i = to + (int64_t)i * Dp;
+		if (r0 + i >= T) {
+			memset(to_i, 0, sizeof(REAL) * (size_t)Dp);
+			continue;
+		}
+#pragma omp simd
+		for (int d = 0; d < D; d++)
+			to_i[d] = f[d] * by;
+		for (int d = D; d < Dp; d++)
+			to_i[d] = 0;
 	}
 }
 
@@ -313,130 +295,124 @@ DL_INLINE void FN(pack_columns)(REAL *to, const REAL *rows, int n, int Dp)
 #define DL_ATTENTION_GRAD_SCRATCH(T, Dp) ((((T) + 63) / 64 * 64) * ((Dp) * 3 + 1) + 32 * 64 * 2 + 64 * (Dp) * 6)
 
 /* FlashAttention-2's forward pass: blocks of 32 queries against blocks of 64 keys, running maximum and sum. */
-DL_INLINE void FN(attention)(const REAL *q, int64_t ldq, const REAL *k, int64_t ldk, const REAL *v, int64_t ldv, REAL *y,
-			     REAL *lse, REAL *work, int64_t B, int64_t T, int64_t TK,
-			     int H, int D, int causal, REAL scale, int threads)
+DL_INLINE void FN(attention)(const int64_t bh, const REAL *q, int64_t ldq, const REAL *k, int64_t ldk, const REAL *v,
+			     int64_t ldv, REAL *y, REAL *lse, REAL *work, int64_t T, int64_t TK, int H, int D, int causal,
+			     REAL scale)
 {
 	enum { QB = FN(QB), KB = FN(KB) };
 	const int Dp = (D + 15) / 16 * 16;
 	const int64_t Tp = (TK + KB - 1) / KB * KB, each = DL_ATTENTION_SCRATCH(TK, Dp);
-#pragma omp parallel for num_threads(threads) schedule(static)
-	for (int64_t bh = 0; bh < B * H; bh++) {
-		const int64_t b = bh / H, h = bh % H;
-		REAL *kt = work + each * omp_get_thread_num(), *vs = kt + Tp * Dp, *s = vs + Tp * Dp, *o = s + QB * KB,
-		     *qs = o + QB * Dp;
-		const REAL *kh = k + b * TK * ldk + h * D, *vh = v + b * TK * ldv + h * D, *qh = q + b * T * ldq + h * D;
-		for (int64_t j = 0; j < Tp; j += KB) { /* vs holds the block's rows of k for a moment */
-			FN(pack_rows)(vs, kh, ldk, j, KB, TK, D, Dp, 1);
-			FN(pack_columns)(kt + j * Dp, vs, KB, Dp);
+	const int64_t b = bh / H, h = bh % H;
+	REAL *kt = work + each * omp_get_thread_num(), *vs = kt + Tp * Dp, *s = vs + Tp * Dp, *o = s + QB * KB,
+	     *qs = o + QB * Dp;
+	const REAL *kh = k + b * TK * ldk + h * D, *vh = v + b * TK * ldv + h * D, *qh = q + b * T * ldq + h * D;
+	for (int64_t j = 0; j < Tp; j += KB) { /* vs holds the block's rows of k for a moment */
+		FN(pack_rows)(vs, kh, ldk, j, KB, TK, D, Dp, 1);
+		FN(pack_columns)(kt + j * Dp, vs, KB, Dp);
+	}
+	FN(pack_rows)(vs, vh, ldv, 0, (int)Tp, TK, D, Dp, 1);
+	for (int64_t i0 = 0; i0 < T; i0 += QB) {
+		REAL m[QB], l[QB];
+		const int rows = T - i0 < QB ? (int)(T - i0) : QB;
+		for (int i = 0; i < QB; i++) {
+			m[i] = -INFINITY;
+			l[i] = 0;
 		}
-		FN(pack_rows)(vs, vh, ldv, 0, (int)Tp, TK, D, Dp, 1);
-		for (int64_t i0 = 0; i0 < T; i0 += QB) {
-			REAL m[QB], l[QB];
-			const int rows = T - i0 < QB ? (int)(T - i0) : QB;
-			for (int i = 0; i < QB; i++) {
-				m[i] = -INFINITY;
-				l[i] = 0;
-			}
-			FN(pack_rows)(qs, qh, ldq, i0, QB, T, D, Dp, scale);
-			const int64_t end = causal ? i0 + rows : TK;
-			for (int64_t j0 = 0; j0 < end; j0 += KB) {
-				FN(mm)(s, KB, qs, Dp, 1, kt + j0 * Dp, KB, QB, KB, D, 0);
-				for (int i = 0; i < rows; i++) {
-					REAL *si = s + i * KB;
-					const int64_t stop = causal && i0 + i + 1 < TK ? i0 + i + 1 : TK;
-					const int n = stop - j0 < KB ? (int)(stop - j0) : KB;
-					for (int j = n > 0 ? n : 0; j < KB; j++)
-						si[j] = -INFINITY;
-					const REAL top = DL_CAT(dl_tree_max, S)(DL_CAT(dl_lanes_max, S)(si, KB));
-					const REAL max = top > m[i] || top != top ? top : m[i];
-					const REAL base = max == -INFINITY ? 0 : max;
-					const REAL fix = DL_CAT(dl_exp, S)(m[i] - base);
-#pragma omp simd
-					for (int j = 0; j < KB; j++)
-						si[j] = DL_CAT(dl_exp, S)(si[j] - base);
-					l[i] = l[i] * fix + DL_CAT(dl_tree_sum, S)(DL_CAT(dl_lanes_sum, S)(si, KB));
-					m[i] = max;
-					if (j0 > 0)
-						for (int d = 0; d < Dp; d++)
-							o[i * Dp + d] *= fix;
-				}
-				const int64_t keys = end - j0 < KB ? end - j0 : KB;
-				FN(mm)(o, Dp, s, KB, 1, vs + j0 * Dp, Dp, QB, Dp, keys, j0 > 0);
-			}
+		FN(pack_rows)(qs, qh, ldq, i0, QB, T, D, Dp, scale);
+		const int64_t end = causal ? i0 + rows : TK;
+		for (int64_t j0 = 0; j0 < end; j0 += KB) {
+			FN(mm)(s, KB, qs, Dp, 1, kt + j0 * Dp, KB, QB, KB, D, 0);
 			for (int i = 0; i < rows; i++) {
-				REAL *yi = y + (b * T + i0 + i) * (int64_t)H * D + h * D;
-				for (int d = 0; d < D; d++)
-					yi[d] = o[i * Dp + d] / l[i];
-				lse[bh * T + i0 + i] = m[i] + DL_CAT(dl_log, S)(l[i]);
+				REAL *si = s + i * KB;
+				const int64_t stop = causal && i0 + i + 1 < TK ? i0 + i + 1 : TK;
+				const int n = stop - j0 < KB ? (int)(stop - j0) : KB;
+				for (int j = n > 0 ? n : 0; j < KB; j++)
+					si[j] = -INFINITY;
+				const REAL top = DL_CAT(dl_tree_max, S)(DL_CAT(dl_lanes_max, S)(si, KB));
+				const REAL max = top > m[i] || top != top ? top : m[i];
+				const REAL base = max == -INFINITY ? 0 : max;
+				const REAL fix = DL_CAT(dl_exp, S)(m[i] - base);
+#pragma omp simd
+				for (int j = 0; j < KB; j++)
+					si[j] = DL_CAT(dl_exp, S)(si[j] - base);
+				l[i] = l[i] * fix + DL_CAT(dl_tree_sum, S)(DL_CAT(dl_lanes_sum, S)(si, KB));
+				m[i] = max;
+				if (j0 > 0)
+					for (int d = 0; d < Dp; d++)
+						o[i * Dp + d] *= fix;
 			}
+			const int64_t keys = end - j0 < KB ? end - j0 : KB;
+			FN(mm)(o, Dp, s, KB, 1, vs + j0 * Dp, Dp, QB, Dp, keys, j0 > 0);
+		}
+		for (int i = 0; i < rows; i++) {
+			REAL *yi = y + (b * T + i0 + i) * (int64_t)H * D + h * D;
+			for (int d = 0; d < D; d++)
+				yi[d] = o[i * Dp + d] / l[i];
+			lse[bh * T + i0 + i] = m[i] + DL_CAT(dl_log, S)(l[i]);
 		}
 	}
 }
 
 /* FlashAttention-2's backward pass: P from the log-sum-exp, D = rowsum(dO * O); key blocks outside, so that dK and dV are
  * final after one sweep over the queries, and dQ adds up in order of the keys. */
-DL_INLINE void FN(attention_grad)(const REAL *q, int64_t ldq, const REAL *k, int64_t ldk, const REAL *v, int64_t ldv,
-				  const REAL *y, const REAL *lse, const REAL *dy, REAL *dq, REAL *dk, REAL *dv, REAL *work,
-				  int64_t B, int64_t T, int64_t TK, int H, int D, int causal, REAL scale, int threads)
+DL_INLINE void FN(attention_grad)(const int64_t bh, const REAL *q, int64_t ldq, const REAL *k, int64_t ldk, const REAL *v,
+				  int64_t ldv, const REAL *y, const REAL *lse, const REAL *dy, REAL *dq, REAL *dk, REAL *dv,
+				  REAL *work, int64_t T, int64_t TK, int H, int D, int causal, REAL scale)
 {
 	enum { QB = FN(QB), KB = FN(KB) };
 	const int Dp = (D + 15) / 16 * 16;
 	const int64_t Tp = (T + KB - 1) / KB * KB, each = DL_ATTENTION_GRAD_SCRATCH(T, Dp), ldo = (int64_t)H * D;
-#pragma omp parallel for num_threads(threads) schedule(static)
-	for (int64_t bh = 0; bh < B * H; bh++) {
-		const int64_t b = bh / H, h = bh % H;
-		REAL *qs = work + each * omp_get_thread_num(), *go = qs + Tp * Dp, *gq = go + Tp * Dp, *dot = gq + Tp * Dp;
-		REAL *s = dot + Tp, *p = s + QB * KB, *ks = p + QB * KB, *kt = ks + KB * Dp, *vs = kt + KB * Dp;
-		REAL *vt = vs + KB * Dp, *gk = vt + KB * Dp, *gv = gk + KB * Dp;
-		const REAL *kh = k + b * TK * ldk + h * D, *vh = v + b * TK * ldv + h * D, *qh = q + b * T * ldq + h * D;
-		const REAL *yh = y + b * T * ldo + h * D, *gh = dy + b * T * ldo + h * D;
-		FN(pack_rows)(qs, qh, ldq, 0, (int)Tp, T, D, Dp, scale);
-		FN(pack_rows)(go, gh, ldo, 0, (int)Tp, T, D, Dp, 1);
-		for (int64_t i = 0; i < T; i++) {
-			REAL sum = 0;
-			for (int d = 0; d < D; d++)
-				sum += yh[i * ldo + d] * gh[i * ldo + d];
-			dot[i] = sum;
-		}
-		memset(gq, 0, sizeof(REAL) * (size_t)(Tp * Dp));
-		for (int64_t j0 = 0; j0 < TK; j0 += KB) {
-			const int keys = TK - j0 < KB ? (int)(TK - j0) : KB;
-			FN(pack_rows)(ks, kh, ldk, j0, KB, TK, D, Dp, 1);
-			FN(pack_rows)(vs, vh, ldv, j0, KB, TK, D, Dp, 1);
-			FN(pack_columns)(kt, ks, KB, Dp);
-			FN(pack_columns)(vt, vs, KB, Dp);
-			memset(gk, 0, sizeof(REAL) * (size_t)(KB * Dp * 2));
-			for (int64_t i0 = causal ? j0 : 0; i0 < T; i0 += QB) {
-				const int rows = T - i0 < QB ? (int)(T - i0) : QB;
-				FN(mm)(s, KB, qs + i0 * Dp, Dp, 1, kt, KB, QB, KB, D, 0);
-				FN(mm)(p, KB, go + i0 * Dp, Dp, 1, vt, KB, QB, KB, D, 0);
-				for (int i = 0; i < QB; i++) {
-					const int64_t stop = i >= rows ? j0 : causal && i0 + i + 1 < TK ? i0 + i + 1 : TK;
-					const int n = stop - j0 < KB ? (int)(stop - j0) : KB;
-					const REAL base = i < rows ? lse[bh * T + i0 + i] : 0, sub = i < rows ? dot[i0 + i] : 0;
-					REAL *si = s + i * KB, *pi = p + i * KB;
-#pragma omp simd
-					for (int j = 0; j < KB; j++) {
-						const REAL e = DL_CAT(dl_exp, S)(si[j] - base), w = j < n ? e : 0;
-						si[j] = w;
-						pi[j] = w * (pi[j] - sub);
-					}
-				}
-				FN(mm)(gv, Dp, s, 1, KB, go + i0 * Dp, Dp, KB, Dp, QB, 1);
-				FN(mm)(gk, Dp, p, 1, KB, qs + i0 * Dp, Dp, KB, Dp, QB, 1);
-				FN(mm)(gq + i0 * Dp, Dp, p, KB, 1, ks, Dp, QB, Dp, KB, 1);
-			}
-			for (int j = 0; j < keys; j++)
-				for (int d = 0; d < D; d++) {
-					dk[(b * TK + j0 + j) * ldo + h * D + d] = gk[j * Dp + d];
-					dv[(b * TK + j0 + j) * ldo + h * D + d] = gv[j * Dp + d];
-				}
-		}
-		for (int64_t i = 0; i < T; i++)
-			for (int d = 0; d < D; d++)
-				dq[(b * T + i) * ldo + h * D + d] = gq[i * Dp + d] * scale;
+	const int64_t b = bh / H, h = bh % H;
+	REAL *qs = work + each * omp_get_thread_num(), *go = qs + Tp * Dp, *gq = go + Tp * Dp, *dot = gq + Tp * Dp;
+	REAL *s = dot + Tp, *p = s + QB * KB, *ks = p + QB * KB, *kt = ks + KB * Dp, *vs = kt + KB * Dp;
+	REAL *vt = vs + KB * Dp, *gk = vt + KB * Dp, *gv = gk + KB * Dp;
+	const REAL *kh = k + b * TK * ldk + h * D, *vh = v + b * TK * ldv + h * D, *qh = q + b * T * ldq + h * D;
+	const REAL *yh = y + b * T * ldo + h * D, *gh = dy + b * T * ldo + h * D;
+	FN(pack_rows)(qs, qh, ldq, 0, (int)Tp, T, D, Dp, scale);
+	FN(pack_rows)(go, gh, ldo, 0, (int)Tp, T, D, Dp, 1);
+	for (int64_t i = 0; i < T; i++) {
+		REAL sum = 0;
+		for (int d = 0; d < D; d++)
+			sum += yh[i * ldo + d] * gh[i * ldo + d];
+		dot[i] = sum;
 	}
+	memset(gq, 0, sizeof(REAL) * (size_t)(Tp * Dp));
+	for (int64_t j0 = 0; j0 < TK; j0 += KB) {
+		const int keys = TK - j0 < KB ? (int)(TK - j0) : KB;
+		FN(pack_rows)(ks, kh, ldk, j0, KB, TK, D, Dp, 1);
+		FN(pack_rows)(vs, vh, ldv, j0, KB, TK, D, Dp, 1);
+		FN(pack_columns)(kt, ks, KB, Dp);
+		FN(pack_columns)(vt, vs, KB, Dp);
+		memset(gk, 0, sizeof(REAL) * (size_t)(KB * Dp * 2));
+		for (int64_t i0 = causal ? j0 : 0; i0 < T; i0 += QB) {
+			const int rows = T - i0 < QB ? (int)(T - i0) : QB;
+			FN(mm)(s, KB, qs + i0 * Dp, Dp, 1, kt, KB, QB, KB, D, 0);
+			FN(mm)(p, KB, go + i0 * Dp, Dp, 1, vt, KB, QB, KB, D, 0);
+			for (int i = 0; i < QB; i++) {
+				const int64_t stop = i >= rows ? j0 : causal && i0 + i + 1 < TK ? i0 + i + 1 : TK;
+				const int n = stop - j0 < KB ? (int)(stop - j0) : KB;
+				const REAL base = i < rows ? lse[bh * T + i0 + i] : 0, sub = i < rows ? dot[i0 + i] : 0;
+				REAL *si = s + i * KB, *pi = p + i * KB;
+#pragma omp simd
+				for (int j = 0; j < KB; j++) {
+					const REAL e = DL_CAT(dl_exp, S)(si[j] - base), w = j < n ? e : 0;
+					si[j] = w;
+					pi[j] = w * (pi[j] - sub);
+				}
+			}
+			FN(mm)(gv, Dp, s, 1, KB, go + i0 * Dp, Dp, KB, Dp, QB, 1);
+			FN(mm)(gk, Dp, p, 1, KB, qs + i0 * Dp, Dp, KB, Dp, QB, 1);
+			FN(mm)(gq + i0 * Dp, Dp, p, KB, 1, ks, Dp, QB, Dp, KB, 1);
+		}
+		for (int j = 0; j < keys; j++)
+			for (int d = 0; d < D; d++) {
+				dk[(b * TK + j0 + j) * ldo + h * D + d] = gk[j * Dp + d];
+				dv[(b * TK + j0 + j) * ldo + h * D + d] = gv[j * Dp + d];
+			}
+	}
+	for (int64_t i = 0; i < T; i++)
+		for (int d = 0; d < D; d++)
+			dq[(b * T + i) * ldo + h * D + d] = gq[i * Dp + d] * scale;
 }
 
 #undef FN
