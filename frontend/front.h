@@ -87,9 +87,9 @@ const char *val_describe(Arena *a, Val v);
 
 enum {
 	FRONT_MAX_TEXT = 16 << 20, /* bytes of a model */
-	FRONT_MAX_NODES = 1000000, /* of the forward function */
+	FRONT_MAX_NODES = 200000,  /* of the forward function */
 	FRONT_MAX_VARS = 10000,    /* parameters and statistics */
-	FRONT_MAX_WORK = 20000000, /* expressions and statements evaluated */
+	FRONT_MAX_WORK = 4000000,  /* expressions and statements evaluated */
 	FRONT_MAX_CALLS = 100,     /* blocks within blocks */
 	FRONT_MAX_DEPTH = 2000,    /* evaluations within evaluations */
 	FRONT_MAX_STRING = 4096    /* bytes of an interpolated string */
