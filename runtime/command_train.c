@@ -159,13 +159,23 @@ static void metrics_step(Session *s, const StepResult *r)
 	write_metrics(s, &j);
 }
 
-static void finish_lines(Session *s, bool interrupted)
+/* What the run used of its arena: with --check-memory what it wrote (a trainer that writes beyond its plan is
+ * broken), else what is in memory. */
+static bool measure(const Session *s, int64_t *bytes, Fail *f)
+{
+	const Run *r = &s->t.run;
+	int64_t planned = s->plan->arena_bytes;
+	*bytes = r->check_memory ? arena_high_water(&r->arena) : arena_resident(&r->arena);
+	*bytes = (*bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+	if (!r->check_memory && *bytes > planned)
+		*bytes = planned; /* the rest of its last page */
+	return *bytes <= planned ||
+	       fail(f, EXIT_BUG, "the run wrote up to byte %" PRId64 " of an arena of %" PRId64 ": this is a bug in dlc", *bytes, planned);
+}
+
+static void final_metrics(Session *s, int64_t measured, bool interrupted)
 {
 	Trainer *t = &s->t;
-	int64_t high = t->run.check_memory ? arena_high_water(&t->run.arena) : t->plan->arena_bytes;
-	high = (high + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
-	int64_t outside = trainer_outside_bytes(t);
-	char planned[32], measured[32], rest[32], spent[32];
 	JsonLine j;
 	json_begin(&j);
 	json_bool(&j, "final", true);
@@ -173,28 +183,34 @@ static void finish_lines(Session *s, bool interrupted)
 	json_num(&j, "loss", s->last_loss);
 	json_eval(s, &j, t->state.step);
 	json_int(&j, "arena_bytes", t->plan->arena_bytes);
-	json_int(&j, "arena_high_water_bytes", high);
+	json_int(&j, "arena_high_water_bytes", measured);
 	json_bool(&j, "high_water_scanned", t->run.check_memory);
 	json_int(&j, "peak_rss_bytes", memory_peak_rss_bytes());
-	json_int(&j, "outside_arena_bytes", outside);
+	json_int(&j, "outside_arena_bytes", trainer_outside_bytes(t));
 	json_num(&j, "seconds", seconds_now() - s->start);
 	json_int(&j, "threads", t->run.threads);
 	if (interrupted)
 		json_bool(&j, "interrupted", true);
 	json_end(&j);
 	write_metrics(s, &j);
+}
+
+static void final_lines(Session *s, int64_t measured, bool interrupted)
+{
+	char planned[32], used[32], rest[32], spent[32];
 	if (s->o->quiet)
 		return;
-	printf("%s at step %" PRId64 " after %s", interrupted ? "stopped" : "done", t->state.step,
+	printf("%s at step %" PRId64 " after %s", interrupted ? "stopped" : "done", s->t.state.step,
 	       duration_text(seconds_now() - s->start, spent));
-	if (s->evaluated == t->state.step) {
+	if (s->evaluated == s->t.state.step) {
 		printf(": test loss %.4f", s->eval.loss);
 		if (s->eval.has_accuracy)
 			printf(", accuracy %.2f %%", 100 * s->eval.accuracy);
 	}
 	printf("\nsaved %s/last.safetensors\n", s->out);
-	printf("memory: planned %s, measured %s%s, outside the arena %s\n", memory_text(t->plan->arena_bytes, planned),
-	       memory_text(high, measured), t->run.check_memory ? " (scanned)" : "", memory_text(outside, rest));
+	printf("memory: planned %s, %s %s, outside the arena %s\n", memory_text(s->plan->arena_bytes, planned),
+	       s->t.run.check_memory ? "measured" : "resident", memory_text(measured, used),
+	       memory_text(trainer_outside_bytes(&s->t), rest));
 }
 
 /* ---- not finite ------------------------------------------------------------------------------------- */
@@ -357,7 +373,11 @@ static bool train(Session *s, Fail *f)
 		return false;
 	if (s->evaluated != s->t.state.step && !stop_requested && !evaluate(s, f))
 		return false;
-	finish_lines(s, stop_requested != 0);
+	int64_t measured;
+	if (!measure(s, &measured, f))
+		return false;
+	final_metrics(s, measured, stop_requested != 0);
+	final_lines(s, measured, stop_requested != 0);
 	return true;
 }
 

@@ -6,7 +6,10 @@
  * Order. Step s of a run reads batch s mod B of epoch s / B, where B is the number of whole batches. Within an
  * epoch, position i reads sample permute(i): a four-round Feistel network over the smallest even number of bits that
  * covers the samples, walked until it falls inside (Black and Rogaway, 2002). So a position needs no state beyond the step, and
- * micro-batches and resumed runs read what the whole run would. */
+ * micro-batches and resumed runs read what the whole run would.
+ *
+ * Reading ahead is left to the kernel: small files are asked for as a whole, of large ones the next batch's samples, a
+ * step ahead. */
 #include "data_format.h"
 
 #include "memory.h"
@@ -22,6 +25,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define READ_WHOLE ((int64_t)1 << 30) /* files up to this size are read into the page cache at once */
 
 struct Data {
 	const Plan *plan;
@@ -126,7 +131,7 @@ static void *map_file(int fd, int64_t size, const char *shown, Fail *f)
 	close(fd);
 	if (f->code)
 		return NULL;
-	madvise(p, (size_t)size, MADV_WILLNEED);
+	madvise(p, (size_t)size, size <= READ_WHOLE ? MADV_WILLNEED : MADV_RANDOM);
 	return p;
 }
 
@@ -535,6 +540,23 @@ static int64_t place(const DataCursor *c, int64_t position, int64_t roam, int64_
 	if (roam > 0)
 		*shift = (int64_t)(mix(key) % (uint64_t)(roam + 1));
 	return data_permute(key, position, d->samples[SPLIT_TRAIN]);
+}
+
+void data_ahead(const DataCursor *c)
+{
+	const Data *d = c->data;
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	for (int i = 0; i < d->plan->ninputs; i++) {
+		const DataField *field = &d->field[i][c->split];
+		if (!field->map || field->map->size <= READ_WHOLE)
+			continue;
+		for (int64_t k = 0; k < d->plan->batch; k++) {
+			int64_t shift, sample = place(c, c->first + k, d->roam[i], &shift);
+			uintptr_t at = (uintptr_t)(field->base + sample * field->stride + shift), start = at / page * page;
+			size_t bytes = (size_t)(field->elems * plan_dtype_bytes(field->dtype));
+			madvise((void *)start, (size_t)(at - start) + bytes, MADV_WILLNEED);
+		}
+	}
 }
 
 void data_read(void *ctx, int input, int64_t first, int64_t n, void *dst)

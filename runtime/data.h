@@ -48,6 +48,8 @@ typedef struct DataCursor {
 DataCursor data_at_step(const Data *d, DataOrder order, int64_t step);
 /* Samples from `first` on, in file order. */
 DataCursor data_at_sample(const Data *d, DataSplit split, int64_t first);
+/* Asks the system to have the samples of a batch in memory soon; does nothing for files that are held there anyway. */
+void data_ahead(const DataCursor *c);
 /* A RunSource's read; ctx is a DataCursor. */
 void data_read(void *ctx, int input, int64_t first, int64_t n, void *dst);
 

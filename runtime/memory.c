@@ -89,6 +89,20 @@ int64_t arena_high_water(const ArenaMap *m)
 	return end;
 }
 
+int64_t arena_resident(const ArenaMap *m)
+{
+	unsigned char in_memory[4096];
+	int64_t page = sysconf(_SC_PAGESIZE), resident = 0;
+	for (int64_t at = 0; at < m->mapped; at += page * (int64_t)sizeof in_memory) {
+		int64_t left = m->mapped - at, bytes = left < page * (int64_t)sizeof in_memory ? left : page * (int64_t)sizeof in_memory;
+		if (mincore(m->base + at, (size_t)bytes, in_memory))
+			return 0;
+		for (int64_t i = 0; i < bytes / page; i++)
+			resident += in_memory[i] & 1 ? page : 0;
+	}
+	return resident;
+}
+
 /* statm: size resident shared, in pages; shared counts file-backed and shm pages. */
 int64_t memory_anonymous_bytes(void)
 {

@@ -21,6 +21,8 @@ void arena_unmap(ArenaMap *m);
 void arena_mark(const ArenaMap *m, int64_t at);
 /* End of the highest byte that no longer holds the pattern. */
 int64_t arena_high_water(const ArenaMap *m);
+/* Bytes of its pages that are in memory. */
+int64_t arena_resident(const ArenaMap *m);
 
 /* Current anonymous resident bytes and the highest resident bytes of this process (statm and rusage; no allocation). */
 int64_t memory_anonymous_bytes(void);

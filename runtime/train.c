@@ -118,7 +118,8 @@ bool trainer_step(Trainer *t, StepResult *r, RunBad *bad, Fail *f)
 	if (!step)
 		return fail(f, EXIT_BUG, "the plan has no function 'step'");
 	DataOrder order = { .seed = t->state.seed, .shuffle = t->state.shuffle };
-	DataCursor cursor = data_at_step(t->data, order, t->state.step);
+	DataCursor cursor = data_at_step(t->data, order, t->state.step), next = data_at_step(t->data, order, t->state.step + 1);
+	data_ahead(&next);
 	RunCall call = call_of(t, &cursor);
 	double start = seconds_now(), skipped = 0;
 	*r = (StepResult){ .loss = NAN };
