@@ -18,8 +18,7 @@
  * of a sum of padded pieces. */
 #include "saved.h"
 #include "simplify.h"
-
-#include <stdlib.h>
+#include "var_index.h"
 
 enum { SAMPLES, FIXED, KINDS };
 
@@ -43,9 +42,7 @@ typedef struct Walk {
 	Diag *diag;
 	Arena *scratch;
 	Builder b;
-	Var **vars;     /* sorted by name */
-	Value **reads;  /* the value of each of them in step, NULL where it is not read */
-	size_t nvars;
+	VarIndex vars;
 } Walk;
 
 /* ---- facts ---- */
@@ -79,44 +76,16 @@ static void note(Walk *w, Node *n)
 	}
 }
 
-static int by_name(const void *x, const void *y)
-{
-	const Var *const *a = x, *const *b = y;
-	return strcmp((*a)->name, (*b)->name);
-}
-
-static void sort_vars(Walk *w)
-{
-	for (Var *v = w->m->vars; v; v = v->next)
-		w->nvars++;
-	w->vars = ARENA_ARRAY(w->scratch, w->nvars, Var *);
-	w->reads = ARENA_ARRAY(w->scratch, w->nvars, Value *);
-	size_t i = 0;
-	for (Var *v = w->m->vars; v; v = v->next)
-		w->vars[i++] = v;
-	if (w->nvars)
-		qsort(w->vars, w->nvars, sizeof *w->vars, by_name);
-}
-
-static size_t find_var(const Walk *w, const char *name)
-{
-	Var key = { .name = name }, *at = &key;
-	Var **found = bsearch(&at, w->vars, w->nvars, sizeof *w->vars, by_name);
-	return found ? (size_t)(found - w->vars) : w->nvars;
-}
-
 /* A variable's first `var` node stands for all of them. */
 static void note_var(Walk *w, Node *n)
 {
-	size_t i = find_var(w, ir_str(n, "name"));
-	if (i == w->nvars)
+	const VarEntry *e = var_index_find(&w->vars, ir_str(n, "name"));
+	if (!e)
 		return;
-	if (w->reads[i]) {
-		n->res[0]->aux = facts(w->reads[i]);
-		return;
-	}
-	w->reads[i] = n->res[0];
-	facts(n->res[0])->active = w->vars[i]->role == VAR_PARAM && dtype_is_float(n->res[0]->type.dtype);
+	if (e->read != n->res[0])
+		n->res[0]->aux = facts(e->read);
+	else
+		facts(e->read)->active = e->var->role == VAR_PARAM && dtype_is_float(e->read->type.dtype);
 }
 
 /* ---- contributions ---- */
@@ -315,9 +284,9 @@ static bool output_gradients(Walk *w, Span loss)
 		if (v->role != VAR_PARAM)
 			continue;
 		params++;
-		size_t i = find_var(w, v->name);
+		Value *read = var_index_find(&w->vars, v->name)->read;
 		w->b.span = v->span;
-		Value *g = w->reads[i] ? param_gradient(w, w->reads[i]) : NULL;
+		Value *g = read ? param_gradient(w, read) : NULL;
 		if (!g) {
 			diag_warning(w->diag, v->span, "'%s' does not reach the loss and is not trained", v->name);
 			continue;
@@ -344,7 +313,6 @@ static bool differentiate(Walk *w, const Node *loss)
 {
 	size_t count;
 	Value *y = loss->arg[0];
-	sort_vars(w);
 	Node **nodes = note_forward(w, &count);
 	if (!nodes)
 		return false;
@@ -374,6 +342,7 @@ PassResult pass_autodiff(Module *m, PassCtx *cx)
 		return PASS_FAILED;
 	}
 	Walk w = { .m = m, .diag = cx->diag, .scratch = arena_new(), .b = ir_builder(m, step->body) };
+	w.vars = var_index(w.scratch, m, step);
 	bool good = differentiate(&w, loss);
 	arena_free(w.scratch);
 	if (!good)

@@ -100,27 +100,39 @@ static Func *derive(Func *forward, const char *name, int64_t batch)
 
 /* ---- the functions ---- */
 
-void expand_init(Func *init, Var *v)
+Node *expand_front(const Func *f)
+{
+	Node *n = f->body->first;
+	while (n && n->op == OP_var)
+		n = n->next;
+	return n;
+}
+
+static Value *initial_value(Builder *b, const Var *v)
+{
+	if (v->init == INIT_CONST)
+		return ir_const(b, v->type, v->a);
+	Attr a[] = { { .f = v->a }, { .f = v->b }, { .i = v->stream } };
+	OpCode op = v->init == INIT_UNIFORM ? OP_random_uniform : OP_random_normal;
+	return ir_value(b, op, 0, NULL, a, &v->type);
+}
+
+void expand_init(Func *init, Var *first)
 {
 	Builder b = ir_builder(init->module, init->body);
-	Value *value;
-	b.span = v->span;
-	Value *var = ir_var(&b, v);
-	if (v->init == INIT_CONST) {
-		value = ir_const(&b, v->type, v->a);
-	} else {
-		Attr a[] = { { .f = v->a }, { .f = v->b }, { .i = v->stream } };
-		OpCode op = v->init == INIT_UNIFORM ? OP_random_uniform : OP_random_normal;
-		value = ir_value(&b, op, 0, NULL, a, &v->type);
+	Builder front = b;
+	front.before = expand_front(init);
+	for (Var *v = first; v; v = v->next) {
+		front.span = b.span = v->span;
+		Value *var = ir_value(&front, OP_var, 0, NULL, &(Attr){ .s = v->name }, &v->type);
+		ir_assign(&b, var, initial_value(&b, v));
+		front.before = front.before ? front.before : var->def->next;
 	}
-	ir_assign(&b, var, value);
 }
 
 static bool make_init(Module *m)
 {
-	Func *init = ir_func(m, "init");
-	for (Var *v = m->vars; v; v = v->next)
-		expand_init(init, v);
+	expand_init(ir_func(m, "init"), m->vars);
 	return true;
 }
 

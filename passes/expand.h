@@ -6,7 +6,9 @@
 
 /* Replaces every macro of the function by its expansion. False after diagnostics. */
 bool expand_func(Func *f, bool training);
-/* Appends the assignment of v's initial value to `init`. */
-void expand_init(Func *init, Var *v);
+/* Appends to `init` the assignments of the initial values of `first` and of the variables made after it. */
+void expand_init(Func *init, Var *first);
+/* The first node of a function that is no `var` node: new `var` nodes go in front of it. */
+Node *expand_front(const Func *f);
 
 #endif

@@ -14,6 +14,7 @@
  * parameters of two or more dimensions, unless a parameter says otherwise (Var.decay). */
 #include "expand.h"
 #include "simplify.h"
+#include "var_index.h"
 
 #include <math.h>
 
@@ -21,8 +22,9 @@ typedef struct Optimizer {
 	Module *m;
 	Diag *diag;
 	const Section *train;
-	Builder b;
-	Func *init;
+	Builder b, front; /* at the end of step; where its `var` nodes are */
+	VarIndex vars;    /* that there were before */
+	Var *first_new;
 	OpCode op;        /* OP_sgd, OP_adam or OP_adamw */
 	Value *lr, *t;    /* f64[], i64[] */
 	bool good;
@@ -30,6 +32,7 @@ typedef struct Optimizer {
 
 typedef struct Gradient {
 	Var *var;
+	VarEntry *entry;
 	Value *g;
 } Gradient;
 
@@ -96,12 +99,12 @@ static bool take_gradients(Optimizer *o, Func *step, Gradients *out)
 		next = n->next;
 		if (n->op != OP_output || strncmp(ir_str(n, "name"), "grad:", 5))
 			continue;
-		Var *v = ir_find_var(o->m, ir_str(n, "name") + 5);
-		if (!v) {
+		VarEntry *e = var_index_find(&o->vars, ir_str(n, "name") + 5);
+		if (!e) {
 			diag_error(o->diag, n->span, "optimizer: no variable of the name '%s'", ir_str(n, "name") + 5);
 			return false;
 		}
-		vec_push(o->m->arena, out, ((Gradient){ v, n->arg[0] }));
+		vec_push(o->m->arena, out, ((Gradient){ e->var, e, n->arg[0] }));
 		if (!keep)
 			ir_unlink(n);
 	}
@@ -150,28 +153,29 @@ static void clip(Optimizer *o, Gradients *gs)
 
 /* ---- variables ---- */
 
+static Value *var_value(Optimizer *o, VarEntry *e)
+{
+	if (!e->read)
+		e->read = ir_value(&o->front, OP_var, 0, NULL, &(Attr){ .s = e->var->name }, &e->var->type);
+	return e->read;
+}
+
+/* The value of a variable of this pass, which a module that was trained before may have. */
+static Value *own_var(Optimizer *o, const char *name, Type type, VarRole role, Span span)
+{
+	VarEntry *e = var_index_find(&o->vars, name);
+	if (e)
+		return var_value(o, e);
+	Var *v = ir_var_new(o->m, name, type, role);
+	v->span = span;
+	o->first_new = o->first_new ? o->first_new : v;
+	return var_value(o, &(VarEntry){ .var = v });
+}
+
 static Value *state(Optimizer *o, const char *kind, const Var *p)
 {
 	const char *name = arena_printf(o->m->arena, "dlc.%s.%s.%s", ir_ops[o->op].name, kind, p->name);
-	Var *v = ir_find_var(o->m, name);
-	if (!v) {
-		v = ir_var_new(o->m, name, p->type, VAR_OPT);
-		v->span = p->span;
-		if (o->init)
-			expand_init(o->init, v);
-	}
-	return ir_var(&o->b, v);
-}
-
-static Value *step_counter(Optimizer *o)
-{
-	Var *v = ir_find_var(o->m, "dlc.step");
-	if (!v) {
-		v = ir_var_new(o->m, "dlc.step", type_scalar(DT_I64), VAR_COUNTER);
-		if (o->init)
-			expand_init(o->init, v);
-	}
-	return ir_var(&o->b, v);
+	return own_var(o, name, p->type, VAR_OPT, p->span);
 }
 
 /* ---- updates ---- */
@@ -193,7 +197,7 @@ static Value *learning_rate(Optimizer *o, Value *old_step)
 
 static Node *sgd_node(Optimizer *o, const Gradient *g, double decay)
 {
-	Value *args[] = { ir_var(&o->b, g->var), g->g, o->lr, o->t, NULL };
+	Value *args[] = { var_value(o, g->entry), g->g, o->lr, o->t, NULL };
 	double momentum = amount(o, "momentum", 0);
 	Attr a[] = { { .f = momentum },
 		     { .f = amount(o, "dampening", 0) },
@@ -207,7 +211,7 @@ static Node *sgd_node(Optimizer *o, const Gradient *g, double decay)
 static Node *adam_node(Optimizer *o, const Gradient *g, double decay)
 {
 	Value *m = state(o, "m", g->var), *v = state(o, "v", g->var);
-	Value *args[] = { ir_var(&o->b, g->var), g->g, o->lr, o->t, m, v };
+	Value *args[] = { var_value(o, g->entry), g->g, o->lr, o->t, m, v };
 	Attr a[] = { { .f = beta(o, "beta1", 0.9) },
 		     { .f = beta(o, "beta2", 0.999) },
 		     { .f = amount(o, "eps", 1e-8) },
@@ -245,7 +249,8 @@ static bool build_updates(Optimizer *o, Func *step)
 	Gradients gs = { 0 };
 	if (!choose_optimizer(o) || !check_nesterov(o) || !take_gradients(o, step, &gs))
 		return false;
-	Value *count = step_counter(o);
+	o->front.before = expand_front(step);
+	Value *count = own_var(o, "dlc.step", type_scalar(DT_I64), VAR_COUNTER, NO_SPAN);
 	o->t = ir_binary_c(&o->b, OP_add, count, 1);
 	o->lr = learning_rate(o, count);
 	if (o->b.failed)
@@ -267,15 +272,19 @@ PassResult pass_optimizer(Module *m, PassCtx *cx)
 		diag_error(cx->diag, NO_SPAN, "the module has no func step");
 		return PASS_FAILED;
 	}
+	Func *init = ir_find_func(m, "init");
 	Optimizer o = { .m = m,
 			.diag = cx->diag,
 			.train = ir_find_section(m, "train", ""),
 			.b = ir_builder(m, step->body),
-			.init = ir_find_func(m, "init"),
+			.front = ir_builder(m, step->body),
+			.vars = var_index(cx->arena, m, step),
 			.good = true };
 	o.b.flags = NF_BACKWARD | NF_OPTIMIZER;
 	if (!build_updates(&o, step))
 		return PASS_FAILED;
+	if (init && o.first_new)
+		expand_init(init, o.first_new);
 	simplify_func(step, true);
 	return PASS_CHANGED;
 }
