@@ -412,6 +412,36 @@ static void print_map(Printer *p)
 		line(p, "}");
 }
 
+/* An array of one constant or of random numbers as they come: a call of kernel.h. */
+static bool print_fill(Printer *p)
+{
+	const Loop *l = p->l;
+	const LoopInstr *x = &l->instr[0];
+	if (l->kind != LOOP_MAP || l->ninstrs != 1 || l->nstores != 1 || x->op != LI_LEAF || !x->node || l->ndims > 1)
+		return false;
+	DType t = x->dtype;
+	if (t != DT_F32 && t != DT_F64 && t != DT_I32 && t != DT_I64)
+		return false;
+	const Node *n = x->node;
+	const char *to = l->store[0].result >= 0 ? arena_printf(p->a, "r%d", l->store[0].result)
+						 : arena_printf(p->a, "a%d", l->store[0].operand);
+	long long elems = (long long)l->elems;
+	if (n->op == OP_const) {
+		line(p, "dl_fill_const_%s(%s, %lld, 0, %s, env);", suffix(t), to, elems, cpu_literal(p->a, t, ir_float(n, "value")));
+		return true;
+	}
+	bool normal = n->op == OP_random_normal;
+	if (!normal && n->op != OP_random_uniform)
+		return false;
+	int64_t sample = loop_sample_elems(&n->res[0]->type, p->micro);
+	const char *first = sample > 0 ? arena_printf(p->a, "env->base * %lld", (long long)sample) : "0";
+	DType d = normal ? t : DT_F64;
+	line(p, "dl_fill_%s_%s(%s, %lld, %s, %lld, %s, %s, env);", normal ? "normal" : "uniform", suffix(t), to, elems, first,
+	     (long long)ir_int(n, "stream"), cpu_literal(p->a, d, ir_float(n, normal ? "mean" : "lo")),
+	     cpu_literal(p->a, d, ir_float(n, normal ? "std" : "hi")));
+	return true;
+}
+
 /* ---- rows ------------------------------------------------------------------------------------------ */
 
 static bool is_max(const LoopInstr *x)
@@ -787,6 +817,19 @@ static void print_operands(Printer *p)
 		line(p, "unsigned char *const work = arena + off[%d];", n->nargs + n->nres);
 }
 
+static void print_loops(Printer *p)
+{
+	emit_top(p);
+	if (p->l->kind == LOOP_MAP)
+		print_map(p);
+	else if (p->l->kind == LOOP_COLUMN)
+		print_columns(p);
+	else if (p->l->chunks > 1)
+		print_chunked_row(p);
+	else
+		print_rows(p);
+}
+
 const char *cpu_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t micro)
 {
 	char *text = NULL;
@@ -795,15 +838,8 @@ const char *cpu_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t m
 	line(&p, "(unsigned char *arena, const int64_t *off, const PlanEnv *env)");
 	line(&p, "{");
 	print_operands(&p);
-	emit_top(&p);
-	if (l->kind == LOOP_MAP)
-		print_map(&p);
-	else if (l->kind == LOOP_COLUMN)
-		print_columns(&p);
-	else if (l->chunks > 1)
-		print_chunked_row(&p);
-	else
-		print_rows(&p);
+	if (!print_fill(&p))
+		print_loops(&p);
 	line(&p, "}");
 	fclose(p.out);
 	const char *copy = arena_strndup(a, text, len);

@@ -330,6 +330,30 @@ DL_INLINE double dl_normal_f64(DlRandom r)
 	return sqrt(-2.0 * log(u1)) * cos(6.283185307179586477 * (double)dl_unit(r.x1));
 }
 
+/* Whole arrays, out of line: initial values differ in length and stream alone, and compile once. */
+#define DL_FILL(NAME, T, PARAMS, VALUE)                                                            \
+	static __attribute__((noinline, unused)) void NAME(T *to, int64_t n, int64_t first, PARAMS,  \
+							   const PlanEnv *env)                       \
+	{                                                                                          \
+		_Pragma("omp parallel for num_threads(env->threads) schedule(static) if (n > 16384)") \
+		for (int64_t b = 0; b < n; b += 4096) {                                            \
+			const int64_t e = b + 4096 < n ? b + 4096 : n;                             \
+			_Pragma("omp simd")                                                        \
+			for (int64_t j = b; j < e; j++)                                            \
+				to[j] = VALUE;                                                     \
+		}                                                                                  \
+	}
+#define DL_PAIR(T) int32_t stream, T p, T q
+#define DL_ONE(T) T p
+DL_FILL(dl_fill_normal_f32, float, DL_PAIR(float), p + q * dl_normal_f32(DL_RANDOM(first + j, stream)))
+DL_FILL(dl_fill_normal_f64, double, DL_PAIR(double), p + q * dl_normal_f64(DL_RANDOM(first + j, stream)))
+DL_FILL(dl_fill_uniform_f32, float, DL_PAIR(double), DL_UNIFORM(float, first + j, stream, p, q))
+DL_FILL(dl_fill_uniform_f64, double, DL_PAIR(double), DL_UNIFORM(double, first + j, stream, p, q))
+DL_FILL(dl_fill_const_f32, float, DL_ONE(float), p)
+DL_FILL(dl_fill_const_f64, double, DL_ONE(double), p)
+DL_FILL(dl_fill_const_i32, int32_t, DL_ONE(int32_t), p)
+DL_FILL(dl_fill_const_i64, int64_t, DL_ONE(int64_t), p)
+
 /* ---- reductions ---- */
 
 /* Half of a vector of 2n elements. */
