@@ -1,8 +1,9 @@
 /* Element-wise ops and leaves: type rules and gradients.
  *
- * Types: operands broadcast by NumPy's rule and are promoted to the widest dtype. Gradients: written on whole
- * tensors; where an operand was broadcast the walker (passes/autodiff.c) sums the extra axes away. A rule reads the
- * operands and results that its row of ops.def lists as saved, and nothing else of the forward pass. */
+ * Types: operands broadcast by NumPy's rule and are promoted to the widest dtype. Gradients:
+ * written on whole tensors; where an operand was broadcast the walker (passes/autodiff.c) sums the
+ * extra axes away. A rule reads the operands and results that its row of ops.def lists as saved,
+ * and nothing else of the forward pass. */
 #include "op_util.h"
 
 /* ---- types ---- */
@@ -37,7 +38,8 @@ static bool join(const Node *n, int first, Type *out, char why[256])
 		DType d = dtype_promote(out->dtype, t->dtype);
 		Type joined;
 		if (!type_broadcast(out, t, &joined))
-			return op_fail(why, "shapes do not match, %s with %s", TYPE_TEXT(op_arg(n, first)), TYPE_TEXT(t));
+			return op_fail(why, "shapes do not match, %s with %s",
+				       TYPE_TEXT(op_arg(n, first)), TYPE_TEXT(t));
 		joined.dtype = d;
 		*out = joined;
 	}
@@ -59,7 +61,8 @@ bool t_ewise_float(const Node *n, Type *res, char why[256])
 	if (!t_ewise(n, res, why))
 		return false;
 	if (!dtype_is_float(res->dtype))
-		return op_fail(why, "expected floating-point numbers, got %s", TYPE_TEXT(op_arg(n, 0)));
+		return op_fail(why, "expected floating-point numbers, got %s",
+			       TYPE_TEXT(op_arg(n, 0)));
 	return true;
 }
 
@@ -101,7 +104,8 @@ bool t_select(const Node *n, Type *res, char why[256])
 	if (!join(n, 1, &values, why))
 		return false;
 	if (!type_broadcast(op_arg(n, 0), &values, res))
-		return op_fail(why, "shapes do not match, condition %s with %s", TYPE_TEXT(op_arg(n, 0)), TYPE_TEXT(&values));
+		return op_fail(why, "shapes do not match, condition %s with %s",
+			       TYPE_TEXT(op_arg(n, 0)), TYPE_TEXT(&values));
 	res->dtype = values.dtype;
 	if (!type_check(res))
 		return op_fail(why, "the result %s is too large", TYPE_TEXT(res));

@@ -4,8 +4,8 @@
 /* ---- matmul ---- */
 
 typedef struct Product {
-	int m, k, n;     /* axes: m and k of the first operand, n of the second */
-	int k2;          /* k of the second operand */
+	int m, k, n;      /* axes: m and k of the first operand, n of the second */
+	int k2;           /* k of the second operand */
 	int lead1, lead2; /* number of leading axes */
 } Product;
 
@@ -13,8 +13,12 @@ static Product product_of(const Node *n)
 {
 	int lead1 = op_arg(n, 0)->ndim - 2, lead2 = op_arg(n, 1)->ndim - 2;
 	bool ta = ir_int(n, "ta") != 0, tb = ir_int(n, "tb") != 0;
-	return (Product){ .lead1 = lead1, .lead2 = lead2, .m = lead1 + ta, .k = lead1 + !ta,
-			  .k2 = lead2 + tb, .n = lead2 + !tb };
+	return (Product){ .lead1 = lead1,
+			  .lead2 = lead2,
+			  .m = lead1 + ta,
+			  .k = lead1 + !ta,
+			  .k2 = lead2 + tb,
+			  .n = lead2 + !tb };
 }
 
 bool t_matmul(const Node *n, Type *res, char why[256])
@@ -23,19 +27,22 @@ bool t_matmul(const Node *n, Type *res, char why[256])
 	if (x->ndim < 2 || y->ndim < 2)
 		return op_fail(why, "needs two matrices, got %s by %s", TYPE_TEXT(x), TYPE_TEXT(y));
 	if (x->dtype != y->dtype || !dtype_is_float(x->dtype))
-		return op_fail(why, "needs floating-point numbers of one type, got %s by %s", TYPE_TEXT(x), TYPE_TEXT(y));
+		return op_fail(why, "needs floating-point numbers of one type, got %s by %s",
+			       TYPE_TEXT(x), TYPE_TEXT(y));
 	Product p = product_of(n);
 	if (x->dim[p.k] != y->dim[p.k2])
 		return op_fail(why, "inner sizes differ, %s by %s", TYPE_TEXT(x), TYPE_TEXT(y));
 	if (type_marked(x, p.k) != type_marked(y, p.k2))
-		return op_fail(why, "only one inner size scales with the batch, %s by %s", TYPE_TEXT(x), TYPE_TEXT(y));
+		return op_fail(why, "only one inner size scales with the batch, %s by %s",
+			       TYPE_TEXT(x), TYPE_TEXT(y));
 	Type t = type_scalar(x->dtype);
 	type_append(&t, x, 0, p.lead1);
 	if (p.lead1 && p.lead2) {
 		Type other = type_scalar(y->dtype);
 		type_append(&other, y, 0, p.lead2);
 		if (!type_equal(&t, &other))
-			return op_fail(why, "leading axes differ, %s by %s", TYPE_TEXT(x), TYPE_TEXT(y));
+			return op_fail(why, "leading axes differ, %s by %s", TYPE_TEXT(x),
+				       TYPE_TEXT(y));
 	} else {
 		type_append(&t, y, 0, p.lead2);
 	}
@@ -62,8 +69,9 @@ static Value *flatten(Builder *b, Value *x)
 	return ir_reshape(b, x, flat);
 }
 
-/* dA = dy op(B)^T and dB = op(A)^T dy, each stored as its operand is. A weight (the operand without leading axes)
- * gets its gradient as one product over all rows; where its partner is transposed the walker sums the leading axes. */
+/* dA = dy op(B)^T and dB = op(A)^T dy, each stored as its operand is. A weight (the operand without
+ * leading axes) gets its gradient as one product over all rows; where its partner is transposed the
+ * walker sums the leading axes. */
 bool g_matmul(Builder *b, Node *n, Value *const *dy, Value **dx)
 {
 	Value *x = n->arg[0], *y = n->arg[1];
@@ -94,27 +102,32 @@ static bool conv_type(const Node *n, const Type *x, const Type *w, Type *y, char
 	    !op_pair(n, "dilation", 1, dilation, why))
 		return false;
 	if (x->ndim != 4 || w->ndim != 4)
-		return op_fail(why, "needs [N,C,H,W] and [O,C,h,w], got %s and %s", TYPE_TEXT(x), TYPE_TEXT(w));
+		return op_fail(why, "needs [N,C,H,W] and [O,C,h,w], got %s and %s", TYPE_TEXT(x),
+			       TYPE_TEXT(w));
 	if (x->dtype != w->dtype || !dtype_is_float(x->dtype))
-		return op_fail(why, "needs floating-point numbers of one type, got %s and %s", TYPE_TEXT(x), TYPE_TEXT(w));
-	if (groups < 1 || x->dim[1] % groups || w->dim[0] % groups)
-		return op_fail(why, "%lld groups do not divide the channels of %s and %s", (long long)groups,
+		return op_fail(why, "needs floating-point numbers of one type, got %s and %s",
 			       TYPE_TEXT(x), TYPE_TEXT(w));
+	if (groups < 1 || x->dim[1] % groups || w->dim[0] % groups)
+		return op_fail(why, "%lld groups do not divide the channels of %s and %s",
+			       (long long)groups, TYPE_TEXT(x), TYPE_TEXT(w));
 	if (x->dim[1] / groups != w->dim[1])
-		return op_fail(why, "channels differ, %s by %s in %lld groups", TYPE_TEXT(x), TYPE_TEXT(w),
-			       (long long)groups);
+		return op_fail(why, "channels differ, %s by %s in %lld groups", TYPE_TEXT(x),
+			       TYPE_TEXT(w), (long long)groups);
 	if (x->batch & ~1u || w->batch)
-		return op_fail(why, "the batch must be axis 0 of the images, got %s by %s", TYPE_TEXT(x), TYPE_TEXT(w));
+		return op_fail(why, "the batch must be axis 0 of the images, got %s by %s",
+			       TYPE_TEXT(x), TYPE_TEXT(w));
 	*y = *x;
 	y->dim[1] = w->dim[0];
 	for (int i = 0; i < 2; i++) {
 		int64_t in = x->dim[2 + i], k = w->dim[2 + i];
 		if (in > INT64_MAX / 4 || k - 1 > (INT64_MAX / 4) / dilation[i])
-			return op_fail(why, "sizes are too large, %s by %s", TYPE_TEXT(x), TYPE_TEXT(w));
+			return op_fail(why, "sizes are too large, %s by %s", TYPE_TEXT(x),
+				       TYPE_TEXT(w));
 		int64_t room = in + 2 * pad[i] - (dilation[i] * (k - 1) + 1);
 		if (room < 0)
-			return op_fail(why, "the kernel of %s is larger than the padded image of %s", TYPE_TEXT(w),
-				       TYPE_TEXT(x));
+			return op_fail(why,
+				       "the kernel of %s is larger than the padded image of %s",
+				       TYPE_TEXT(w), TYPE_TEXT(x));
 		y->dim[2 + i] = room / stride[i] + 1;
 	}
 	if (!type_check(y))
@@ -128,7 +141,8 @@ bool t_conv2d(const Node *n, Type *res, char why[256])
 }
 
 /* dy of a gradient op must be what the convolution of x by w gives. */
-static bool conv_grad_type(const Node *n, const Type *x, const Type *w, const Type *dy, char why[256])
+static bool conv_grad_type(const Node *n, const Type *x, const Type *w, const Type *dy,
+			   char why[256])
 {
 	Type y;
 	if (!type_check(&n->res[0]->type))
@@ -136,7 +150,8 @@ static bool conv_grad_type(const Node *n, const Type *x, const Type *w, const Ty
 	if (!conv_type(n, x, w, &y, why))
 		return false;
 	if (!type_equal(&y, dy))
-		return op_fail(why, "expected a gradient of type %s, got %s", TYPE_TEXT(&y), TYPE_TEXT(dy));
+		return op_fail(why, "expected a gradient of type %s, got %s", TYPE_TEXT(&y),
+			       TYPE_TEXT(dy));
 	return true;
 }
 

@@ -1,8 +1,9 @@
 /* Network ops: pools, embedding, attention, and the macros that expand into primitives.
  *
- * An expansion is written for what its gradient has to keep. Maxima that only guard against overflow sit behind
- * stop_gradient; losses are sums wrapped in batch_sum over counts wrapped in batch_sum (ARCHITECTURE.md, "The whole
- * batch"), in evaluation plain means, so that an evaluation can be re-typed for another batch. */
+ * An expansion is written for what its gradient has to keep. Maxima that only guard against
+ * overflow sit behind stop_gradient; losses are sums wrapped in batch_sum over counts wrapped in
+ * batch_sum (ARCHITECTURE.md, "The whole batch"), in evaluation plain means, so that an evaluation
+ * can be re-typed for another batch. */
 #include "op_util.h"
 
 /* ---- pools ---- */
@@ -18,12 +19,14 @@ static bool pool_type(const Node *n, const Type *x, Type *y, char why[256])
 	*y = *x;
 	for (int i = 0; i < 2; i++) {
 		if (type_marked(x, 2 + i))
-			return op_fail(why, "the batch must be axis 0 or 1 of the images, got %s", TYPE_TEXT(x));
+			return op_fail(why, "the batch must be axis 0 or 1 of the images, got %s",
+				       TYPE_TEXT(x));
 		if (2 * pad[i] > kernel[i])
-			return op_fail(why, "padding %lld is more than half the window of %lld", (long long)pad[i],
-				       (long long)kernel[i]);
+			return op_fail(why, "padding %lld is more than half the window of %lld",
+				       (long long)pad[i], (long long)kernel[i]);
 		if (x->dim[2 + i] > INT64_MAX / 4 || x->dim[2 + i] + 2 * pad[i] < kernel[i])
-			return op_fail(why, "the window of %lld does not fit the padded image of %s",
+			return op_fail(why,
+				       "the window of %lld does not fit the padded image of %s",
 				       (long long)kernel[i], TYPE_TEXT(x));
 		y->dim[2 + i] = (x->dim[2 + i] + 2 * pad[i] - kernel[i]) / stride[i] + 1;
 	}
@@ -43,7 +46,8 @@ static bool pool_grad_type(const Node *n, const Type *x, const Type *dy, char wh
 	if (!pool_type(n, x, &y, why))
 		return false;
 	if (!type_equal(&y, dy))
-		return op_fail(why, "expected a gradient of type %s, got %s", TYPE_TEXT(&y), TYPE_TEXT(dy));
+		return op_fail(why, "expected a gradient of type %s, got %s", TYPE_TEXT(&y),
+			       TYPE_TEXT(dy));
 	return true;
 }
 
@@ -85,7 +89,8 @@ bool t_embedding(const Node *n, Type *res, char why[256])
 {
 	const Type *table = op_arg(n, 0), *at = op_arg(n, 1);
 	if (table->ndim != 2 || !dtype_is_float(table->dtype) || table->batch)
-		return op_fail(why, "needs a table [rows,C] of floating-point numbers, got %s", TYPE_TEXT(table));
+		return op_fail(why, "needs a table [rows,C] of floating-point numbers, got %s",
+			       TYPE_TEXT(table));
 	if (!is_index(at))
 		return op_fail(why, "indices must be integers, got %s", TYPE_TEXT(at));
 	if (at->ndim == IR_MAX_DIMS)
@@ -105,11 +110,12 @@ bool t_embedding_grad(const Node *n, Type *res, char why[256])
 	int64_t rows = ir_int(n, "rows");
 	Type lead = *dy;
 	if (!is_index(at) || !dtype_is_float(dy->dtype) || dy->ndim != at->ndim + 1)
-		return op_fail(why, "needs indices [...] and a gradient [...,C], got %s and %s", TYPE_TEXT(at),
-			       TYPE_TEXT(dy));
+		return op_fail(why, "needs indices [...] and a gradient [...,C], got %s and %s",
+			       TYPE_TEXT(at), TYPE_TEXT(dy));
 	lead.ndim--;
 	if (!type_same_shape(&lead, at) || dy->batch != at->batch)
-		return op_fail(why, "indices %s do not match the gradient %s", TYPE_TEXT(at), TYPE_TEXT(dy));
+		return op_fail(why, "indices %s do not match the gradient %s", TYPE_TEXT(at),
+			       TYPE_TEXT(dy));
 	Type t = type_scalar(dy->dtype);
 	t.ndim = 1;
 	t.dim[0] = rows;
@@ -136,18 +142,21 @@ static bool attention_type(const Node *n, Type *lse, char why[256])
 	const Type *q = op_arg(n, 0), *k = op_arg(n, 1), *v = op_arg(n, 2);
 	int64_t heads = ir_int(n, "heads");
 	if (q->ndim != 3 || k->ndim != 3 || !type_equal(k, v))
-		return op_fail(why, "needs q, k, v of [B,T,C], k like v; got %s, %s, %s", TYPE_TEXT(q), TYPE_TEXT(k),
-			       TYPE_TEXT(v));
+		return op_fail(why, "needs q, k, v of [B,T,C], k like v; got %s, %s, %s",
+			       TYPE_TEXT(q), TYPE_TEXT(k), TYPE_TEXT(v));
 	if (!dtype_is_float(q->dtype) || q->dtype != k->dtype)
-		return op_fail(why, "needs floating-point numbers of one type, got %s, %s", TYPE_TEXT(q), TYPE_TEXT(k));
-	if (q->dim[0] != k->dim[0] || q->dim[2] != k->dim[2] || q->batch != k->batch || q->batch & ~1u)
-		return op_fail(why, "batch and channels of q and k must agree, got %s and %s", TYPE_TEXT(q),
-			       TYPE_TEXT(k));
+		return op_fail(why, "needs floating-point numbers of one type, got %s, %s",
+			       TYPE_TEXT(q), TYPE_TEXT(k));
+	if (q->dim[0] != k->dim[0] || q->dim[2] != k->dim[2] || q->batch != k->batch ||
+	    q->batch & ~1u)
+		return op_fail(why, "batch and channels of q and k must agree, got %s and %s",
+			       TYPE_TEXT(q), TYPE_TEXT(k));
 	if (heads < 1 || q->dim[2] % heads)
-		return op_fail(why, "%lld heads do not divide %lld channels", (long long)heads, (long long)q->dim[2]);
+		return op_fail(why, "%lld heads do not divide %lld channels", (long long)heads,
+			       (long long)q->dim[2]);
 	if (ir_int(n, "causal") && q->dim[1] != k->dim[1])
-		return op_fail(why, "causal attention needs as many keys as queries, got %s and %s", TYPE_TEXT(q),
-			       TYPE_TEXT(k));
+		return op_fail(why, "causal attention needs as many keys as queries, got %s and %s",
+			       TYPE_TEXT(q), TYPE_TEXT(k));
 	*lse = *q;
 	lse->dim[1] = heads;
 	lse->dim[2] = q->dim[1];
@@ -169,10 +178,12 @@ bool t_attention_grad(const Node *n, Type *res, char why[256])
 	if (!attention_type(n, &lse, why))
 		return false;
 	if (!type_equal(op_arg(n, 3), op_arg(n, 0)) || !type_equal(op_arg(n, 5), op_arg(n, 0)))
-		return op_fail(why, "output and gradient must be like q, %s; got %s and %s", TYPE_TEXT(op_arg(n, 0)),
-			       TYPE_TEXT(op_arg(n, 3)), TYPE_TEXT(op_arg(n, 5)));
+		return op_fail(why, "output and gradient must be like q, %s; got %s and %s",
+			       TYPE_TEXT(op_arg(n, 0)), TYPE_TEXT(op_arg(n, 3)),
+			       TYPE_TEXT(op_arg(n, 5)));
 	if (!type_equal(op_arg(n, 4), &lse))
-		return op_fail(why, "expected row sums of type %s, got %s", TYPE_TEXT(&lse), TYPE_TEXT(op_arg(n, 4)));
+		return op_fail(why, "expected row sums of type %s, got %s", TYPE_TEXT(&lse),
+			       TYPE_TEXT(op_arg(n, 4)));
 	for (int i = 0; i < 3; i++)
 		res[i] = *op_arg(n, i);
 	return true;
@@ -181,7 +192,8 @@ bool t_attention_grad(const Node *n, Type *res, char why[256])
 bool g_attention(Builder *b, Node *n, Value *const *dy, Value **dx)
 {
 	if (dy[1]) {
-		diag_error(b->m->diag, n->span, "attention: the row sums (result 1) have no gradient");
+		diag_error(b->m->diag, n->span,
+			   "attention: the row sums (result 1) have no gradient");
 		return false;
 	}
 	Value *args[] = { n->arg[0], n->arg[1], n->arg[2], n->res[0], n->res[1], dy[0] };
@@ -215,12 +227,14 @@ bool t_split(const Node *n, Type *res, char why[256])
 	if (!op_axis(res, ir_int(n, "axis"), &axis, why))
 		return false;
 	if (type_marked(res, axis))
-		return op_fail(why, "axis %d of %s is the batch and cannot be cut", axis, TYPE_TEXT(res));
+		return op_fail(why, "axis %d of %s is the batch and cannot be cut", axis,
+			       TYPE_TEXT(res));
 	if (parts < 1 || res->dim[axis] % parts)
-		return op_fail(why, "axis %d of %s does not split into %lld equal parts", axis, TYPE_TEXT(res),
-			       (long long)parts);
+		return op_fail(why, "axis %d of %s does not split into %lld equal parts", axis,
+			       TYPE_TEXT(res), (long long)parts);
 	if (index < 0 || index >= parts)
-		return op_fail(why, "part %lld of %lld does not exist", (long long)index, (long long)parts);
+		return op_fail(why, "part %lld of %lld does not exist", (long long)index,
+			       (long long)parts);
 	res->dim[axis] /= parts;
 	return true;
 }
@@ -248,7 +262,8 @@ bool t_softmax(const Node *n, Type *res, char why[256])
 	return op_float_arg(n, 0, why) && op_axis(res, ir_int(n, "axis"), &axis, why);
 }
 
-/* x - max(x) along `axis`: the shift changes nothing mathematically, so no gradient flows through it. */
+/* x - max(x) along `axis`: the shift changes nothing mathematically, so no gradient flows through
+ * it. */
 static Value *shifted(Builder *b, Value *x, const IntList *axis)
 {
 	Value *most = ir_reduce(b, OP_reduce_max, x, axis, true);
@@ -280,8 +295,8 @@ static bool channel_arg(const Node *n, int i, int64_t channels, char why[256])
 	const Type *x = op_arg(n, 0), *t = op_arg(n, i);
 	if (t->ndim == 1 && t->dim[0] == channels && t->dtype == x->dtype && !t->batch)
 		return true;
-	return op_fail(why, "expected %s[%lld] for %s, got %s", dtype_name(x->dtype), (long long)channels, TYPE_TEXT(x),
-		       TYPE_TEXT(t));
+	return op_fail(why, "expected %s[%lld] for %s, got %s", dtype_name(x->dtype),
+		       (long long)channels, TYPE_TEXT(x), TYPE_TEXT(t));
 }
 
 bool t_layer_norm(const Node *n, Type *res, char why[256])
@@ -291,13 +306,17 @@ bool t_layer_norm(const Node *n, Type *res, char why[256])
 	if (!op_float_arg(n, 0, why))
 		return false;
 	if (x->ndim < 1 || type_marked(x, x->ndim - 1))
-		return op_fail(why, "needs a last axis that is not the batch, got %s", TYPE_TEXT(x));
-	return channel_arg(n, 1, x->dim[x->ndim - 1], why) && channel_arg(n, 2, x->dim[x->ndim - 1], why);
+		return op_fail(why, "needs a last axis that is not the batch, got %s",
+			       TYPE_TEXT(x));
+	return channel_arg(n, 1, x->dim[x->ndim - 1], why) &&
+	       channel_arg(n, 2, x->dim[x->ndim - 1], why);
 }
 
-/* 1/sqrt(variance + eps) of x over `axes`, kept; biased. The variance does not change with the mean that is subtracted
- * (its derivative is the sum of x - mean, which is 0), so no gradient is asked for there. */
-static Value *inverse_deviation(Builder *b, Value *x, Value *mean, const IntList *axes, double eps, Value **var)
+/* 1/sqrt(variance + eps) of x over `axes`, kept; biased. The variance does not change with the mean
+ * that is subtracted (its derivative is the sum of x - mean, which is 0), so no gradient is asked
+ * for there. */
+static Value *inverse_deviation(Builder *b, Value *x, Value *mean, const IntList *axes, double eps,
+				Value **var)
 {
 	Value *off = ir_binary(b, OP_sub, x, ir_unary(b, OP_stop_gradient, mean));
 	*var = ir_reduce(b, OP_mean, ir_binary(b, OP_mul, off, off), axes, true);
@@ -358,8 +377,8 @@ static void update_running(Builder *b, Value *running, Value *stat, double m)
 	ir_assign(b, running, ir_binary(b, OP_add, kept, ir_binary_c(b, OP_mul, now, m)));
 }
 
-/* The statistics are nodes of their own kind, which a split batch would change; what is normalised is not, and so
- * computes x - mean for itself: in one kernel with what follows it. */
+/* The statistics are nodes of their own kind, which a split batch would change; what is normalised
+ * is not, and so computes x - mean for itself: in one kernel with what follows it. */
 static Value *batch_norm_training(Builder *b, Node *n)
 {
 	Value *x = n->arg[0], *var;
@@ -387,14 +406,16 @@ bool x_batch_norm(Builder *b, Node *n, bool training, Value **res)
 	const Type *x = op_arg(n, 0);
 	Value *y;
 	if (training && type_elems(x) == x->dim[1]) {
-		diag_error(b->m->diag, n->span, "batch_norm: %s has one value per channel, which has no variance",
+		diag_error(b->m->diag, n->span,
+			   "batch_norm: %s has one value per channel, which has no variance",
 			   TYPE_TEXT(x));
 		return false;
 	}
 	if (training) {
 		y = batch_norm_training(b, n);
 	} else {
-		Value *rstd = ir_unary(b, OP_rsqrt, ir_binary_c(b, OP_add, n->arg[4], ir_float(n, "eps")));
+		Value *rstd = ir_unary(b, OP_rsqrt,
+				       ir_binary_c(b, OP_add, n->arg[4], ir_float(n, "eps")));
 		Value *d = ir_binary(b, OP_sub, n->arg[0], per_channel(b, n->arg[3], x));
 		y = ir_binary(b, OP_mul, d, per_channel(b, rstd, x));
 	}
@@ -437,7 +458,8 @@ bool t_mse(const Node *n, Type *res, char why[256])
 	if (!op_float_arg(n, 0, why) || !op_float_arg(n, 1, why))
 		return false;
 	if (!type_same_shape(x, y) || x->batch != y->batch)
-		return op_fail(why, "shapes must be equal, got %s and %s", TYPE_TEXT(x), TYPE_TEXT(y));
+		return op_fail(why, "shapes must be equal, got %s and %s", TYPE_TEXT(x),
+			       TYPE_TEXT(y));
 	*res = type_scalar(dtype_promote(x->dtype, y->dtype));
 	return true;
 }
@@ -448,8 +470,8 @@ static Value *whole(Builder *b, Value *x, bool samples)
 	return samples ? ir_unary(b, OP_batch_sum, x) : x;
 }
 
-/* The mean of all elements of x over the whole batch, whose number of elements is a constant of the step. In
- * evaluation the plain mean, which holds for any batch. */
+/* The mean of all elements of x over the whole batch, whose number of elements is a constant of the
+ * step. In evaluation the plain mean, which holds for any batch. */
 static Value *mean_of_batch(Builder *b, Value *x, bool training)
 {
 	if (!training || !x->type.batch)
@@ -483,8 +505,8 @@ bool t_cross_entropy(const Node *n, Type *res, char why[256])
 	if (x->ndim >= 1)
 		lead.ndim--;
 	if (x->ndim != t->ndim + 1 || !type_same_shape(&lead, t) || x->batch != t->batch)
-		return op_fail(why, "expected logits [...,C] and targets [...], got %s and %s", TYPE_TEXT(x),
-			       TYPE_TEXT(t));
+		return op_fail(why, "expected logits [...,C] and targets [...], got %s and %s",
+			       TYPE_TEXT(x), TYPE_TEXT(t));
 	if (!(e >= 0 && e <= 1))
 		return op_fail(why, "smoothing must lie in [0,1], got %g", e);
 	*res = type_scalar(x->dtype);
@@ -500,8 +522,9 @@ static Value *target_column(Builder *b, Value *targets)
 	return t.dtype == DT_I64 || t.dtype == DT_I32 ? column : ir_cast(b, column, DT_I32);
 }
 
-/* A row's loss is log(sum exp(z)) - z[target], z = x - max: nothing of the size of the logits but they themselves is
- * needed for its gradient. Rows whose target is `ignore` count neither in the sum nor in the number of rows. */
+/* A row's loss is log(sum exp(z)) - z[target], z = x - max: nothing of the size of the logits but
+ * they themselves is needed for its gradient. Rows whose target is `ignore` count neither in the
+ * sum nor in the number of rows. */
 bool x_cross_entropy(Builder *b, Node *n, bool training, Value **res)
 {
 	Value *x = n->arg[0];
@@ -524,7 +547,8 @@ bool x_cross_entropy(Builder *b, Node *n, bool training, Value **res)
 	if (e > 0) {
 		/* The mean over classes of -log p is lse - mean(z). */
 		Value *all = ir_binary(b, OP_sub, lse, ir_reduce(b, OP_mean, z, &axis, true));
-		loss = ir_binary(b, OP_add, ir_binary_c(b, OP_mul, loss, 1 - e), ir_binary_c(b, OP_mul, all, e));
+		loss = ir_binary(b, OP_add, ir_binary_c(b, OP_mul, loss, 1 - e),
+				 ir_binary_c(b, OP_mul, all, e));
 	}
 	bool samples = training && x->type.batch;
 	Value *sum = ir_reduce_all(b, OP_sum, ir_select(b, valid, loss, ir_scalar(b, d, 0)));

@@ -1,7 +1,7 @@
 /* Reductions: type rules and gradients.
  *
- * `axes` are ascending and in range; `keep` leaves them in place with size 1. The gradient of a reduction is
- * spread over the reduced axes again: reshaped to the kept shape, then broadcast. */
+ * `axes` are ascending and in range; `keep` leaves them in place with size 1. The gradient of a
+ * reduction is spread over the reduced axes again: reshaped to the kept shape, then broadcast. */
 #include "op_util.h"
 
 /* ---- types ---- */
@@ -61,7 +61,8 @@ bool t_argmax(const Node *n, Type *res, char why[256])
 
 /* ---- gradients ---- */
 
-/* v, of the reduction's result type, over the reduced axes of its operand again; `kept` stops at size 1. */
+/* v, of the reduction's result type, over the reduced axes of its operand again; `kept` stops at
+ * size 1. */
 static Value *keep_axes(Builder *b, const Node *n, Value *v)
 {
 	if (ir_int(n, "keep"))

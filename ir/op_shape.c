@@ -1,7 +1,7 @@
 /* Shape ops: the same elements elsewhere. Type rules and gradients.
  *
- * Slicing, padding or partly concatenating an axis that scales with the batch is refused: its bounds would be numbers
- * that depend on the micro-batch. */
+ * Slicing, padding or partly concatenating an axis that scales with the batch is refused: its
+ * bounds would be numbers that depend on the micro-batch. */
 #include "op_util.h"
 
 /* ---- types ---- */
@@ -12,10 +12,11 @@ bool t_reshape(const Node *n, Type *res, char why[256])
 	if (!type_check(y))
 		return op_fail(why, "%s is not a valid type", TYPE_TEXT(y));
 	if (type_elems(x) != type_elems(y) || x->dtype != y->dtype)
-		return op_fail(why, "%s has %lld elements, %s has %lld", TYPE_TEXT(x), (long long)type_elems(x),
-			       TYPE_TEXT(y), (long long)type_elems(y));
+		return op_fail(why, "%s has %lld elements, %s has %lld", TYPE_TEXT(x),
+			       (long long)type_elems(x), TYPE_TEXT(y), (long long)type_elems(y));
 	if (type_marks(x) != type_marks(y))
-		return op_fail(why, "the batch axis of %s is not one of %s", TYPE_TEXT(x), TYPE_TEXT(y));
+		return op_fail(why, "the batch axis of %s is not one of %s", TYPE_TEXT(x),
+			       TYPE_TEXT(y));
 	*res = *y;
 	return true;
 }
@@ -52,8 +53,9 @@ bool t_broadcast(const Node *n, Type *res, char why[256])
 	for (int i = 0; i < x->ndim; i++) {
 		int j = y->ndim - x->ndim + i;
 		if (type_marked(x, i) != type_marked(y, j) && x->dim[i] != 1)
-			return op_fail(why, "axis %d scales with the batch in one of %s and %s only", j, TYPE_TEXT(x),
-				       TYPE_TEXT(y));
+			return op_fail(why,
+				       "axis %d scales with the batch in one of %s and %s only", j,
+				       TYPE_TEXT(x), TYPE_TEXT(y));
 	}
 	*res = *y;
 	return true;
@@ -66,7 +68,8 @@ static bool cut_axis(const Node *n, int *axis, char why[256])
 	if (!op_prim_axis(x, ir_int(n, "axis"), axis, why))
 		return false;
 	if (type_marked(x, *axis))
-		return op_fail(why, "axis %d of %s is the batch and cannot be cut", *axis, TYPE_TEXT(x));
+		return op_fail(why, "axis %d of %s is the batch and cannot be cut", *axis,
+			       TYPE_TEXT(x));
 	return true;
 }
 
@@ -78,8 +81,8 @@ bool t_slice(const Node *n, Type *res, char why[256])
 	int64_t start = ir_int(n, "start"), stop = ir_int(n, "stop");
 	*res = *op_arg(n, 0);
 	if (start < 0 || stop <= start || stop > res->dim[axis])
-		return op_fail(why, "%lld..%lld is not a range within axis %d of %s", (long long)start,
-			       (long long)stop, axis, TYPE_TEXT(res));
+		return op_fail(why, "%lld..%lld is not a range within axis %d of %s",
+			       (long long)start, (long long)stop, axis, TYPE_TEXT(res));
 	res->dim[axis] = stop - start;
 	return true;
 }
@@ -93,10 +96,11 @@ bool t_pad(const Node *n, Type *res, char why[256])
 	const int64_t limit = INT64_MAX / 4;
 	*res = *op_arg(n, 0);
 	if (before < 0 || after < 0 || before > limit || after > limit)
-		return op_fail(why, "padding must not be negative, got %lld and %lld", (long long)before,
-			       (long long)after);
+		return op_fail(why, "padding must not be negative, got %lld and %lld",
+			       (long long)before, (long long)after);
 	if (res->dim[axis] > limit)
-		return op_fail(why, "the result of padding %s is too large", TYPE_TEXT(op_arg(n, 0)));
+		return op_fail(why, "the result of padding %s is too large",
+			       TYPE_TEXT(op_arg(n, 0)));
 	res->dim[axis] += before + after;
 	if (!type_check(res))
 		return op_fail(why, "the result %s is too large", TYPE_TEXT(res));
@@ -115,10 +119,11 @@ bool t_concat(const Node *n, Type *res, char why[256])
 		if (t->ndim == res->ndim)
 			as_first.dim[axis] = res->dim[axis];
 		if (t->dtype != res->dtype || !type_same_shape(&as_first, res))
-			return op_fail(why, "shapes differ in more than axis %d, %s and %s", axis, TYPE_TEXT(res),
-				       TYPE_TEXT(t));
+			return op_fail(why, "shapes differ in more than axis %d, %s and %s", axis,
+				       TYPE_TEXT(res), TYPE_TEXT(t));
 		if (t->batch != res->batch)
-			return op_fail(why, "only one of %s and %s scales with the batch", TYPE_TEXT(res), TYPE_TEXT(t));
+			return op_fail(why, "only one of %s and %s scales with the batch",
+				       TYPE_TEXT(res), TYPE_TEXT(t));
 		if (t->dim[axis] > INT64_MAX - res->dim[axis])
 			return op_fail(why, "the result is too large");
 		res->dim[axis] += t->dim[axis];

@@ -1,8 +1,8 @@
 /* Training ops: learning-rate schedules, optimizer updates, effects and regions.
  *
- * An update does its arithmetic in the parameter's dtype, in the order of PyTorch's single-tensor optimizers; numbers
- * that are scalars of the step (1 - lr*wd, bias corrections) are computed in f64 and rounded once, where they meet the
- * tensor. */
+ * An update does its arithmetic in the parameter's dtype, in the order of PyTorch's single-tensor
+ * optimizers; numbers that are scalars of the step (1 - lr*wd, bias corrections) are computed in
+ * f64 and rounded once, where they meet the tensor. */
 #include "op_util.h"
 
 /* ---- effects and regions ---- */
@@ -45,7 +45,8 @@ bool t_schedule(const Node *n, Type *res, char why[256])
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
 		if (kind && !strcmp(kind, kinds[i]))
 			return true;
-	return op_fail(why, "'%s' is not a schedule (constant, linear, cosine, step, wsd)", kind ? kind : "");
+	return op_fail(why, "'%s' is not a schedule (constant, linear, cosine, step, wsd)",
+		       kind ? kind : "");
 }
 
 /* Operands parameter, gradient, lr, t, state... */
@@ -58,14 +59,16 @@ bool t_update(const Node *n, Type *res, char why[256])
 	if (!n->arg[0]->def || n->arg[0]->def->op != OP_var)
 		return op_fail(why, "the parameter must be a variable");
 	if (lr->dtype != DT_F64 || lr->ndim || t->dtype != DT_I64 || t->ndim)
-		return op_fail(why, "expected lr as f64[] and the step as i64[], got %s and %s", TYPE_TEXT(lr),
-			       TYPE_TEXT(t));
+		return op_fail(why, "expected lr as f64[] and the step as i64[], got %s and %s",
+			       TYPE_TEXT(lr), TYPE_TEXT(t));
 	for (int i = 1; i < n->nargs; i++)
 		if (i != 2 && i != 3 && !type_equal(op_arg(n, i), p))
-			return op_fail(why, "gradient and state must be like the parameter, %s, got %s", TYPE_TEXT(p),
-				       TYPE_TEXT(op_arg(n, i)));
+			return op_fail(why,
+				       "gradient and state must be like the parameter, %s, got %s",
+				       TYPE_TEXT(p), TYPE_TEXT(op_arg(n, i)));
 	if (n->op == OP_sgd && (ir_float(n, "momentum") > 0) != (n->nargs == 5))
-		return op_fail(why, "momentum needs a buffer, and only momentum; got %d operands", (int)n->nargs);
+		return op_fail(why, "momentum needs a buffer, and only momentum; got %d operands",
+			       (int)n->nargs);
 	return true;
 }
 
@@ -89,7 +92,8 @@ static Value *add(Builder *b, Value *x, Value *y)
 /* A scalar of the step, rounded to the dtype of the tensor that it meets. */
 static Value *meet(Builder *b, Value *scalar, const Value *tensor)
 {
-	return scalar->type.dtype == tensor->type.dtype ? scalar : ir_cast(b, scalar, tensor->type.dtype);
+	return scalar->type.dtype == tensor->type.dtype ? scalar
+							: ir_cast(b, scalar, tensor->type.dtype);
 }
 
 /* g + wd*p */
@@ -145,7 +149,8 @@ static void adam_update(Builder *b, Node *n, Value *p, Value *g)
 bool x_adam(Builder *b, Node *n, bool training, Value **res)
 {
 	(void)training, (void)res;
-	adam_update(b, n, n->arg[0], add_decay(b, n->arg[1], n->arg[0], ir_float(n, "weight_decay")));
+	adam_update(b, n, n->arg[0],
+		    add_decay(b, n->arg[1], n->arg[0], ir_float(n, "weight_decay")));
 	return true;
 }
 
@@ -156,7 +161,8 @@ bool x_adamw(Builder *b, Node *n, bool training, Value **res)
 	Value *p = n->arg[0];
 	double wd = ir_float(n, "weight_decay");
 	if (wd > 0) {
-		Value *keep = ir_binary(b, OP_sub, ir_scalar(b, DT_F64, 1), mul_c(b, n->arg[2], wd));
+		Value *keep =
+			ir_binary(b, OP_sub, ir_scalar(b, DT_F64, 1), mul_c(b, n->arg[2], wd));
 		p = mul(b, p, meet(b, keep, p));
 	}
 	adam_update(b, n, p, n->arg[1]);

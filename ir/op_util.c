@@ -18,7 +18,8 @@ const char *op_type_text(TypeText *buf, const Type *t)
 	size_t cap = sizeof buf->s;
 	int at = snprintf(buf->s, cap, "%s[", dtype_name(t->dtype));
 	for (int i = 0; i < t->ndim && at > 0 && (size_t)at < cap; i++)
-		at += snprintf(buf->s + at, cap - (size_t)at, i ? ",%lld" : "%lld", (long long)t->dim[i]);
+		at += snprintf(buf->s + at, cap - (size_t)at, i ? ",%lld" : "%lld",
+			       (long long)t->dim[i]);
 	if (at > 0 && (size_t)at < cap)
 		(void)snprintf(buf->s + at, cap - (size_t)at, "]");
 	return buf->s;
@@ -37,7 +38,8 @@ bool op_axis(const Type *t, int64_t axis, int *out, char why[256])
 {
 	int64_t a = axis < 0 ? axis + t->ndim : axis;
 	if (a < 0 || a >= t->ndim)
-		return op_fail(why, "axis %lld does not exist in %s", (long long)axis, TYPE_TEXT(t));
+		return op_fail(why, "axis %lld does not exist in %s", (long long)axis,
+			       TYPE_TEXT(t));
 	*out = (int)a;
 	return true;
 }
@@ -57,7 +59,8 @@ bool op_pair(const Node *n, const char *name, int64_t low, int64_t out[2], char 
 	for (int i = 0; i < 2; i++) {
 		/* The bound keeps products of window sizes far from overflow. */
 		if (l->v[i] < low || l->v[i] > (1 << 24))
-			return op_fail(why, "%s must be at least %lld, got %lld", name, (long long)low, (long long)l->v[i]);
+			return op_fail(why, "%s must be at least %lld, got %lld", name,
+				       (long long)low, (long long)l->v[i]);
 		out[i] = l->v[i];
 	}
 	return true;

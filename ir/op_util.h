@@ -1,4 +1,5 @@
-/* Small helpers shared by the rule files op_*.c: how a type rule says what is wrong, and axes. Private to ir/. */
+/* Small helpers shared by the rule files op_*.c: how a type rule says what is wrong, and axes.
+ * Private to ir/. */
 #ifndef DLC_IR_OP_UTIL_H
 #define DLC_IR_OP_UTIL_H
 
@@ -11,7 +12,8 @@ typedef struct TypeText {
 	char s[160];
 } TypeText;
 
-/* The type for people, "f32[64,128]", in the caller's buffer; TYPE_TEXT(t) makes one for the enclosing block. */
+/* The type for people, "f32[64,128]", in the caller's buffer; TYPE_TEXT(t) makes one for the
+ * enclosing block. */
 const char *op_type_text(TypeText *buf, const Type *t);
 #define TYPE_TEXT(t) op_type_text(&(TypeText){ { 0 } }, (t))
 
@@ -39,8 +41,9 @@ bool op_float_arg(const Node *n, int i, char why[256]);
 bool op_prim_axis(const Type *t, int64_t axis, int *out, char why[256]);
 /* Number of axes that are marked. */
 int type_marks(const Type *t);
-/* The number of elements along `axes` of t, as a scalar of dtype d: a constant, except where an axis scales with the
- * batch: then it is counted, so that the same graph holds for another micro-batch. */
+/* The number of elements along `axes` of t, as a scalar of dtype d: a constant, except where an
+ * axis scales with the batch: then it is counted, so that the same graph holds for another
+ * micro-batch. */
 Value *op_count(Builder *b, const Type *t, const IntList *axes, DType d);
 /* x's type with `axes` made 1. */
 Type op_kept_type(const Type *x, const IntList *axes);

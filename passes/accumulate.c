@@ -1,21 +1,24 @@
 /* accumulate: the batch as a loop over micro-batches whose sums equal the whole batch's.
  *
- * Every sum over samples of the whole batch is wrapped in batch_sum. A value's stage is the number of batch_sums that
- * must be complete before it can be computed; each stage that has batch_sums becomes one loop, which holds what they
- * need and depends on the batch, re-typed for the micro-batch, and carries the sums:
+ * Every sum over samples of the whole batch is wrapped in batch_sum. A value's stage is the number
+ * of batch_sums that must be complete before it can be computed; each stage that has batch_sums
+ * becomes one loop, which holds what they need and depends on the batch, re-typed for the
+ * micro-batch, and carries the sums:
  *
- *     c = sum(valid)             loop: c' += sum(valid)                       stage 0
- *     n = batch_sum(c)     =>    loss = .. / c'
- *     g = f(x, n)                loop: g' += matmul(.. f(x, c') ..)           stage 1, computes valid again if it
- *     dw = batch_sum(g)          assign w, w - lr*g'                          needs it
+ *     c = sum(valid)          loop: c' += sum(valid)                 stage 0
+ *     n = batch_sum(c)   =>   loss = .. / c'
+ *     g = f(x, n)             loop: g' += .. f(x, c') ..             stage 1: computes valid
+ *     dw = batch_sum(g)       assign w, w - lr*g'                    again if it needs it
  *
- * What does not depend on the batch stays outside: before the first loop that may read it, behind the loops whose sums
- * it reads. Effects outside come last, so that every loop reads variables as they were.
+ * What does not depend on the batch stays outside: before the first loop that may read it, behind
+ * the loops whose sums it reads. Effects outside come last, so that every loop reads variables as
+ * they were.
  *
- * Which splits are right. By class of what depends on the batch: a value with a batch axis belongs to samples; a
- * value without one is a sum over the samples (P), as long as only linear ops made it from such sums, else a
- * statistic (T). Only sums may go into batch_sum. A statistic that is used makes the result depend on the size of the
- * micro-batch (batch norm); that is refused unless allowed. */
+ * Which splits are right. By class of what depends on the batch: a value with a batch axis belongs
+ * to samples; a value without one is a sum over the samples (P), as long as only linear ops made it
+ * from such sums, else a statistic (T). Only sums may go into batch_sum. A statistic that is used
+ * makes the result depend on the size of the micro-batch (batch norm); that is refused unless
+ * allowed. */
 #include "accumulate.h"
 
 typedef enum Class {
@@ -28,7 +31,8 @@ typedef enum Class {
 /* What is known of a value (Value.aux). */
 typedef struct Facts {
 	Class cls;
-	int stage;  /* loops that must have ended before it exists; of what depends on the batch: the loop it is in */
+	int stage; /* loops that must have ended before it exists; of what depends on the batch: the
+		      loop it is in */
 	bool state; /* a variable that a loop assigns, or made of one: computed in that loop */
 } Facts;
 
@@ -40,7 +44,8 @@ typedef struct Split {
 	Arena *scratch;
 	int stages;  /* number of loops */
 	Nodes stats; /* uses of statistics of the micro-batch */
-	Nodes wrong; /* what no flag can allow: sums that are none, values of one micro-batch that leave the loop */
+	Nodes wrong; /* what no flag can allow: sums that are none, values of one micro-batch that
+			leave the loop */
 } Split;
 
 static Facts *facts(const Value *v)
@@ -74,27 +79,32 @@ static unsigned sums_mask(const Node *n)
 	return m;
 }
 
-/* True where n, which reads sums over samples and nothing else that depends on the batch, gives such a sum again:
- * f(a + b) = f(a) + f(b). */
+/* True where n, which reads sums over samples and nothing else that depends on the batch, gives
+ * such a sum again: f(a + b) = f(a) + f(b). */
 static bool is_linear(const Node *n)
 {
 	unsigned sums = sums_mask(n);
 	switch ((int)n->op) {
-	case OP_neg: case OP_reshape: case OP_transpose: case OP_broadcast: case OP_slice: case OP_pad: case OP_sum:
-	case OP_mean: case OP_stop_gradient:
-		return true;
+	case OP_neg:
+	case OP_reshape:
+	case OP_transpose:
+	case OP_broadcast:
+	case OP_slice:
+	case OP_pad:
+	case OP_sum:
+	case OP_mean:
+	case OP_stop_gradient: return true;
 	case OP_cast:
-		return dtype_is_float(n->res[0]->type.dtype) || !dtype_is_float(n->arg[0]->type.dtype);
-	case OP_add: case OP_sub: case OP_concat:
-		return all_sums(n, 0);
-	case OP_mul: case OP_matmul:
-		return sums == 1 || sums == 2;
-	case OP_div:
-		return sums == 1;
-	case OP_select:
-		return !(sums & 1) && all_sums(n, 1);
-	default:
-		return false;
+		return dtype_is_float(n->res[0]->type.dtype) ||
+		       !dtype_is_float(n->arg[0]->type.dtype);
+	case OP_add:
+	case OP_sub:
+	case OP_concat: return all_sums(n, 0);
+	case OP_mul:
+	case OP_matmul: return sums == 1 || sums == 2;
+	case OP_div: return sums == 1;
+	case OP_select: return !(sums & 1) && all_sums(n, 1);
+	default: return false;
 	}
 }
 
@@ -155,17 +165,20 @@ static void classify(Split *s, const Node *n)
 			s->stages = f->stage;
 	}
 	bool partial = reads(n, C_SUM) || reads(n, C_STAT);
-	if (n->op == OP_batch_sum ? facts(n->arg[0])->cls != C_SUM : n->op == OP_output && reads_batch(n))
+	if (n->op == OP_batch_sum ? facts(n->arg[0])->cls != C_SUM
+				  : n->op == OP_output && reads_batch(n))
 		vec_push(s->scratch, &s->wrong, n);
 	else if (n->flags & NF_BATCH_STATS || n->op == OP_assign ? reads_batch(n)
-								  : marked ? partial : n->nres && cls == C_STAT)
+		 : marked                                        ? partial
+								 : n->nres && cls == C_STAT)
 		vec_push(s->scratch, &s->stats, n);
 }
 
 /* ---- variables that a loop updates ---- */
 
-/* The value of a variable that an assign of batch-dependent values overwrites changes from trip to trip. Marking it
- * can make further values, and so assigns, depend on the batch: repeat until nothing new is found. */
+/* The value of a variable that an assign of batch-dependent values overwrites changes from trip to
+ * trip. Marking it can make further values, and so assigns, depend on the batch: repeat until
+ * nothing new is found. */
 static bool mark_state(Split *s)
 {
 	bool found = false;
@@ -176,7 +189,8 @@ static bool mark_state(Split *s)
 	}
 	for (const Node *n = s->body->first; found && n; n = n->next)
 		for (int i = 0; i < n->nres && n->op != OP_var && n->op != OP_batch_sum; i++)
-			facts(n->res[i])->state |= reads_batch(n) && facts(n->res[i])->cls == C_NONE;
+			facts(n->res[i])->state |=
+				reads_batch(n) && facts(n->res[i])->cls == C_NONE;
 	return found;
 }
 
@@ -227,23 +241,31 @@ static bool check_split(const Split *s, const Func *f, PassCtx *cx, int64_t micr
 	if (s->wrong.len) {
 		const Node *n = s->wrong.at[0];
 		if (n->op == OP_output)
-			diag_error(d, n->span, "'%s' depends on the samples of one micro-batch, so the batch cannot be split",
+			diag_error(d, n->span,
+				   "'%s' depends on the samples of one micro-batch, so the batch "
+				   "cannot be split",
 				   ir_str(n, "name"));
 		else
-			diag_error(d, n->span, "batch_sum of what is no sum over samples, so the batch cannot be split");
+			diag_error(d, n->span,
+				   "batch_sum of what is no sum over samples, so the batch cannot "
+				   "be split");
 		return false;
 	}
 	if (!s->stats.len)
 		return true;
 	Span at = s->stats.at[0]->span;
 	if (cx->allow_microbatch_stats) {
-		diag_warning(d, at, "takes its statistics over micro-batches of %lld samples, not over the batch of %lld", part,
-			     whole);
+		diag_warning(d, at,
+			     "takes its statistics over micro-batches of %lld samples, not over "
+			     "the batch of %lld",
+			     part, whole);
 		note_others(d, &s->stats);
 		return true;
 	}
-	diag_error(d, at, "depends on statistics of the whole batch of %lld, which micro-batches of %lld would change", whole,
-		   part);
+	diag_error(d, at,
+		   "depends on statistics of the whole batch of %lld, which micro-batches of %lld "
+		   "would change",
+		   whole, part);
 	note_others(d, &s->stats);
 	diag_hint(d, "--allow-microbatch-stats splits the batch all the same");
 	return false;
@@ -254,12 +276,12 @@ static bool check_split(const Split *s, const Func *f, PassCtx *cx, int64_t micr
 typedef struct Rewrite {
 	const Split *s;
 	Func *f;
-	Node **node;     /* by position */
-	bool *inside;    /* by position: computed in loops */
+	Node **node;  /* by position */
+	bool *inside; /* by position: computed in loops */
 	int32_t nodes, values;
-	int *group;      /* by position, of nodes outside the loops: the loop that they come before */
-	Value **outer;   /* by value id: what stands for a batch_sum outside its loop */
-	Node *end;       /* everything is moved or made in front of this */
+	int *group;    /* by position, of nodes outside the loops: the loop that they come before */
+	Value **outer; /* by value id: what stands for a batch_sum outside its loop */
+	Node *end;     /* everything is moved or made in front of this */
 	int64_t micro;
 } Rewrite;
 
@@ -273,8 +295,9 @@ static bool in_loop(const Node *n)
 	return n->nres == 0 && reads_batch(n);
 }
 
-/* The loop that carries a batch_sum: the last one before its users. The sum of a loss is so taken in the loop of the
- * backward pass, which computes the loss anyway, and not in the one that counts its targets. */
+/* The loop that carries a batch_sum: the last one before its users. The sum of a loss is so taken
+ * in the loop of the backward pass, which computes the loss anyway, and not in the one that counts
+ * its targets. */
 static int loop_of_sum(const Rewrite *r, const Node *sum)
 {
 	return r->group[sum->pos] - 1;
@@ -286,8 +309,9 @@ static int loop_of_assign(const Rewrite *r)
 	return r->s->stages - 1;
 }
 
-/* Everything outside, and every sum, stands as late as its users allow, so that nothing large waits through a loop
- * for its use behind it; effects stand last. Users inside a loop may be computed from their own stage on. */
+/* Everything outside, and every sum, stands as late as its users allow, so that nothing large waits
+ * through a loop for its use behind it; effects stand last. Users inside a loop may be computed
+ * from their own stage on. */
 static void place_outside(Rewrite *r)
 {
 	for (int32_t i = 0; i < r->nodes; i++)
@@ -353,7 +377,8 @@ static Node *loop_node(Rewrite *r, const Nodes *sums)
 		init[i] = ir_const(&b, types[i], 0);
 	}
 	int32_t n = (int32_t)sums->len;
-	Node *loop = ir_region(&b, OP_loop, n, init, &(Attr){ .i = r->f->batch / r->micro }, n, types);
+	Node *loop =
+		ir_region(&b, OP_loop, n, init, &(Attr){ .i = r->f->batch / r->micro }, n, types);
 	for (size_t i = 0; i < sums->len; i++)
 		ir_block_param(r->f->module, loop->body, types[i]);
 	return loop;
@@ -369,7 +394,8 @@ static bool make_loop(Rewrite *r, int k)
 	memcpy(map, r->outer, (size_t)r->values * sizeof *map);
 	for (int32_t i = 0; i < r->nodes; i++)
 		if (need[i] && !ir_clone_node(&b, r->node[i], map, r->f->batch, r->micro)) {
-			diag_error(r->f->module->diag, r->node[i]->span, "cannot be re-typed for a micro-batch of %lld",
+			diag_error(r->f->module->diag, r->node[i]->span,
+				   "cannot be re-typed for a micro-batch of %lld",
 				   (long long)r->micro);
 			return false;
 		}
@@ -451,13 +477,15 @@ static bool has_loop(const Func *f)
 static bool split(Func *f, PassCtx *cx, int64_t micro)
 {
 	if (micro < 0 || micro > f->batch) {
-		diag_error(cx->diag, NO_SPAN, "a micro-batch of %lld is not between 1 and the batch of %lld",
+		diag_error(cx->diag, NO_SPAN,
+			   "a micro-batch of %lld is not between 1 and the batch of %lld",
 			   (long long)micro, (long long)f->batch);
 		return false;
 	}
 	if (f->batch % micro) {
-		diag_error(cx->diag, NO_SPAN, "a micro-batch of %lld does not divide the batch of %lld", (long long)micro,
-			   (long long)f->batch);
+		diag_error(cx->diag, NO_SPAN,
+			   "a micro-batch of %lld does not divide the batch of %lld",
+			   (long long)micro, (long long)f->batch);
 		return false;
 	}
 	if (has_loop(f)) {

@@ -1,21 +1,23 @@
 /* autodiff: the backward pass of @step.
  *
- * A reverse walk over the forward nodes. Each value collects the contributions of its users; when the walk reaches the
- * node that makes the value, all of them are there: they are added up and handed to the op's gradient rule, whose
- * answers are contributions to the operands (summed over broadcast axes and cast to the operand's dtype).
+ * A reverse walk over the forward nodes. Each value collects the contributions of its users; when
+ * the walk reaches the node that makes the value, all of them are there: they are added up and
+ * handed to the op's gradient rule, whose answers are contributions to the operands (summed over
+ * broadcast axes and cast to the operand's dtype).
  *
  *     forward            backward
  *     y = matmul x, w    dx = matmul dy, w {tb}      only where x depends on a parameter
  *     loss = f(y)        dw = matmul x, dy {ta}
  *                        output batch_sum(dw) {name = "grad:w"}
  *
- * Two sums. A value that does not depend on the batch (a parameter, a function of parameters) can get contributions
- * that are sums over the samples of a micro-batch, and others that are not, such as a penalty on weights. They are
- * added up apart and go through the rules of such values apart (the rules are linear in dy); at the parameter the
- * gradient is batch_sum(samples) + fixed, which stays right when the batch is split.
+ * Two sums. A value that does not depend on the batch (a parameter, a function of parameters) can
+ * get contributions that are sums over the samples of a micro-batch, and others that are not, such
+ * as a penalty on weights. They are added up apart and go through the rules of such values apart
+ * (the rules are linear in dy); at the parameter the gradient is batch_sum(samples) + fixed, which
+ * stays right when the batch is split.
  *
- * Slices. Values that are disjoint slices of one value along one axis (q, k, v) give its gradient as one concat instead
- * of a sum of padded pieces. */
+ * Slices. Values that are disjoint slices of one value along one axis (q, k, v) give its gradient
+ * as one concat instead of a sum of padded pieces. */
 #include "saved.h"
 #include "simplify.h"
 #include "var_index.h"
@@ -71,7 +73,8 @@ static void note(Walk *w, Node *n)
 	for (int i = 0; i < n->nres; i++) {
 		Facts *f = ARENA_NEW(w->scratch, Facts);
 		f->samples = samples || n->res[i]->type.batch != 0;
-		f->active = active && ir_ops[n->op].grad != NULL && dtype_is_float(n->res[i]->type.dtype);
+		f->active = active && ir_ops[n->op].grad != NULL &&
+			    dtype_is_float(n->res[i]->type.dtype);
 		n->res[i]->aux = f;
 	}
 }
@@ -85,7 +88,8 @@ static void note_var(Walk *w, Node *n)
 	if (e->read != n->res[0])
 		n->res[0]->aux = facts(e->read);
 	else
-		facts(e->read)->active = e->var->role == VAR_PARAM && dtype_is_float(e->read->type.dtype);
+		facts(e->read)->active =
+			e->var->role == VAR_PARAM && dtype_is_float(e->read->type.dtype);
 }
 
 /* ---- contributions ---- */
@@ -96,7 +100,8 @@ static Value *reduce_to(Builder *b, Value *g, const Type *like)
 	int lead = g->type.ndim - like->ndim;
 	IntList axes = { .n = 0 };
 	for (int i = 0; i < g->type.ndim; i++) {
-		bool was_one = i < lead || (like->dim[i - lead] == 1 && !(like->batch >> (i - lead) & 1));
+		bool was_one =
+			i < lead || (like->dim[i - lead] == 1 && !(like->batch >> (i - lead) & 1));
 		bool marked = (g->type.batch >> i & 1) != 0;
 		if (was_one && (g->type.dim[i] > 1 || marked))
 			axes.v[axes.n++] = i;
@@ -130,7 +135,8 @@ static int64_t slice_start(const Part *p)
 static bool disjoint_slices(Parts *p)
 {
 	for (size_t i = 0; i < p->len; i++)
-		if (!p->at[i].slice || ir_int(p->at[i].slice, "axis") != ir_int(p->at[0].slice, "axis"))
+		if (!p->at[i].slice ||
+		    ir_int(p->at[i].slice, "axis") != ir_int(p->at[0].slice, "axis"))
 			return false;
 	for (size_t i = 1; i < p->len; i++)
 		for (size_t j = i; j && slice_start(&p->at[j]) < slice_start(&p->at[j - 1]); j--) {
@@ -173,7 +179,8 @@ static Value *whole_part(Walk *w, const Value *of, const Part *p)
 	if (!p->slice)
 		return p->v;
 	int axis = (int)ir_int(p->slice, "axis");
-	return ir_pad(&w->b, p->v, axis, slice_start(p), of->type.dim[axis] - ir_int(p->slice, "stop"));
+	return ir_pad(&w->b, p->v, axis, slice_start(p),
+		      of->type.dim[axis] - ir_int(p->slice, "stop"));
 }
 
 /* The sum of v's contributions of one kind; NULL where there are none. */
@@ -218,7 +225,9 @@ static bool backward_kind(Walk *w, Node *n, int kind)
 	if (any && !ir_ops[n->op].grad(&w->b, n, dy, dx))
 		return false;
 	for (int i = 0; i < n->nargs; i++)
-		dx[i] = dx[i] && facts(n->arg[i])->active ? reduce_to(&w->b, dx[i], &n->arg[i]->type) : NULL;
+		dx[i] = dx[i] && facts(n->arg[i])->active
+				? reduce_to(&w->b, dx[i], &n->arg[i]->type)
+				: NULL;
 	if (w->b.failed)
 		return false;
 	note_since(w, last);
@@ -274,7 +283,9 @@ static Value *param_gradient(Walk *w, Value *p)
 	Value *samples = total(w, p, SAMPLES), *fixed = total(w, p, FIXED);
 	if (samples)
 		samples = ir_unary(&w->b, OP_batch_sum, samples);
-	return samples && fixed ? ir_binary(&w->b, OP_add, samples, fixed) : samples ? samples : fixed;
+	return samples && fixed ? ir_binary(&w->b, OP_add, samples, fixed)
+	       : samples        ? samples
+				: fixed;
 }
 
 static bool output_gradients(Walk *w, Span loss)
@@ -288,7 +299,8 @@ static bool output_gradients(Walk *w, Span loss)
 		w->b.span = v->span;
 		Value *g = read ? param_gradient(w, read) : NULL;
 		if (!g) {
-			diag_warning(w->diag, v->span, "'%s' does not reach the loss and is not trained", v->name);
+			diag_warning(w->diag, v->span,
+				     "'%s' does not reach the loss and is not trained", v->name);
 			continue;
 		}
 		reached++;
@@ -333,15 +345,19 @@ PassResult pass_autodiff(Module *m, PassCtx *cx)
 	Func *step = ir_find_func(m, "step");
 	const Node *loss = step ? find_loss(step) : NULL;
 	if (!loss) {
-		diag_error(cx->diag, NO_SPAN, step ? "func step has no output 'loss'" : "the module has no func step");
+		diag_error(cx->diag, NO_SPAN,
+			   step ? "func step has no output 'loss'" : "the module has no func step");
 		return PASS_FAILED;
 	}
 	if (loss->arg[0]->type.ndim || !dtype_is_float(loss->arg[0]->type.dtype)) {
-		diag_error(cx->diag, loss->span, "the loss must be one floating-point number, got %s",
+		diag_error(cx->diag, loss->span,
+			   "the loss must be one floating-point number, got %s",
 			   type_text(cx->arena, &loss->arg[0]->type, false));
 		return PASS_FAILED;
 	}
-	Walk w = { .m = m, .diag = cx->diag, .scratch = arena_new(), .b = ir_builder(m, step->body) };
+	Walk w = {
+		.m = m, .diag = cx->diag, .scratch = arena_new(), .b = ir_builder(m, step->body)
+	};
 	w.vars = var_index(w.scratch, m, step);
 	bool good = differentiate(&w, loss);
 	arena_free(w.scratch);

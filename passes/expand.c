@@ -5,10 +5,11 @@
  *               └─> predict   the values that the model computes;  predict1 at batch 1
  *     variables ──> init      assigns their initial values
  *
- * Each is a clone of forward whose macros are replaced by their expansions (OpInfo.expand), in training or in
- * evaluation; what its outputs do not need is removed. eval and predict hold no number that depends on the batch, so
- * that they can be re-typed for another one. `weight` is what a loss counts for in a mean over several batches: the
- * number of valid targets of a cross_entropy, else of samples. */
+ * Each is a clone of forward whose macros are replaced by their expansions (OpInfo.expand), in
+ * training or in evaluation; what its outputs do not need is removed. eval and predict hold no
+ * number that depends on the batch, so that they can be re-typed for another one. `weight` is what
+ * a loss counts for in a mean over several batches: the number of valid targets of a cross_entropy,
+ * else of samples. */
 #include "expand.h"
 
 /* ---- macros ---- */
@@ -27,7 +28,8 @@ static void clear_aux(const Block *b)
 			n->res[i]->aux = NULL;
 }
 
-/* Value.aux of a macro's result is what stands for it; users come later and are mapped when they are reached. */
+/* Value.aux of a macro's result is what stands for it; users come later and are mapped when they
+ * are reached. */
 bool expand_func(Func *f, bool training)
 {
 	bool good = true;
@@ -72,8 +74,8 @@ static void remove_outputs(Func *f, const char *except)
 	}
 }
 
-/* The last loss macro that the loss is made of: through element-wise ops, so that `loss a + 0.1*b` finds b's. One
- * backward sweep that marks what is reached in Value.aux. */
+/* The last loss macro that the loss is made of: through element-wise ops, so that `loss a + 0.1*b`
+ * finds b's. One backward sweep that marks what is reached in Value.aux. */
 static Node *loss_macro(Func *f, Node *loss)
 {
 	clear_aux(f->body);
@@ -83,7 +85,8 @@ static Node *loss_macro(Func *f, Node *loss)
 			continue;
 		if (n->op == OP_cross_entropy || n->op == OP_mse)
 			return n;
-		for (int i = 0; i < n->nargs && (ir_ops[n->op].kind == K_EWISE || n->op == OP_batch_mean); i++)
+		for (int i = 0;
+		     i < n->nargs && (ir_ops[n->op].kind == K_EWISE || n->op == OP_batch_mean); i++)
 			n->arg[i]->aux = loss;
 	}
 	return NULL;
@@ -93,8 +96,8 @@ static Func *derive(Func *forward, const char *name, int64_t batch)
 {
 	Func *f = ir_clone_func(forward->module, forward, name, batch);
 	if (!f)
-		diag_error(forward->module->diag, NO_SPAN, "func forward cannot be re-typed for batch %lld",
-			   (long long)batch);
+		diag_error(forward->module->diag, NO_SPAN,
+			   "func forward cannot be re-typed for batch %lld", (long long)batch);
 	return f;
 }
 
@@ -167,7 +170,8 @@ static void count_samples(Func *f, const Node *macro, Builder *b)
 	Value *logits = macro->arg[0], *target = macro->arg[1];
 	IntList last = ir_list(1, &(int64_t){ logits->type.ndim - 1 });
 	if (target->type.dtype != DT_I64)
-		target = ir_cast(b, target, DT_I32); /* an unsigned target cannot be compared with a negative `ignore` */
+		target = ir_cast(b, target, DT_I32); /* an unsigned target cannot be compared with a
+							negative `ignore` */
 	Value *valid = ir_binary_c(b, OP_ne, target, (double)ir_int(macro, "ignore"));
 	Value *hit = ir_binary(b, OP_eq, ir_reduce(b, OP_argmax, logits, &last, false), target);
 	Value *count = sum_f32(b, valid);
@@ -231,7 +235,8 @@ PassResult pass_expand(Module *m, PassCtx *cx)
 	}
 	const Type *t = &loss->arg[0]->type;
 	if (t->ndim || !dtype_is_float(t->dtype)) {
-		diag_error(cx->diag, loss->span, "the loss must be one floating-point number, got %s",
+		diag_error(cx->diag, loss->span,
+			   "the loss must be one floating-point number, got %s",
 			   type_text(cx->arena, t, false));
 		return PASS_FAILED;
 	}

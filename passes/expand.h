@@ -6,7 +6,8 @@
 
 /* Replaces every macro of the function by its expansion. False after diagnostics. */
 bool expand_func(Func *f, bool training);
-/* Appends to `init` the assignments of the initial values of `first` and of the variables made after it. */
+/* Appends to `init` the assignments of the initial values of `first` and of the variables made
+ * after it. */
 void expand_init(Func *init, Var *first);
 /* The first node of a function that is no `var` node: new `var` nodes go in front of it. */
 Node *expand_front(const Func *f);

@@ -1,17 +1,19 @@
 /* optimizer: from gradients to updated variables.
  *
- * Takes the outputs "grad:NAME" that autodiff left in @step, and appends, in this order (semantics.md, "Optimizers and
- * clipping"): t = dlc.step + 1; the learning rate at the old step; the global norm and the clipped gradients, where
- * asked for; the update of each parameter, as the expansion of an optimizer row of the op table; dlc.step = t. The
- * variables that this needs are made here and get their initial values in @init:
+ * Takes the outputs "grad:NAME" that autodiff left in @step, and appends, in this order
+ * (semantics.md, "Optimizers and clipping"): t = dlc.step + 1; the learning rate at the old step;
+ * the global norm and the clipped gradients, where asked for; the update of each parameter, as the
+ * expansion of an optimizer row of the op table; dlc.step = t. The variables that this needs are
+ * made here and get their initial values in @init:
  *
  *     dlc.step                  i64 counter of optimizer steps
  *     dlc.adamw.m.NAME, .v.     moments (dlc.adam. likewise)
  *     dlc.sgd.momentum.NAME     momentum buffer, where momentum > 0
  *
- * Settings, of the section `train`: optimizer, lr, lr_kind, lr_min, lr_warmup, lr_total, lr_param, weight_decay,
- * momentum, dampening, nesterov, beta1, beta2, eps, clip_norm, log_grad_norm, keep_gradients. Weight decay applies to
- * parameters of two or more dimensions, unless a parameter says otherwise (Var.decay). */
+ * Settings, of the section `train`: optimizer, lr, lr_kind, lr_min, lr_warmup, lr_total, lr_param,
+ * weight_decay, momentum, dampening, nesterov, beta1, beta2, eps, clip_norm, log_grad_norm,
+ * keep_gradients. Weight decay applies to parameters of two or more dimensions, unless a parameter
+ * says otherwise (Var.decay). */
 #include "expand.h"
 #include "simplify.h"
 #include "var_index.h"
@@ -25,8 +27,8 @@ typedef struct Optimizer {
 	Builder b, front; /* at the end of step; where its `var` nodes are */
 	VarIndex vars;    /* that there were before */
 	Var *first_new;
-	OpCode op;        /* OP_sgd, OP_adam or OP_adamw */
-	Value *lr, *t;    /* f64[], i64[] */
+	OpCode op;     /* OP_sgd, OP_adam or OP_adamw */
+	Value *lr, *t; /* f64[], i64[] */
 	bool good;
 } Optimizer;
 
@@ -40,7 +42,8 @@ typedef VEC(Gradient) Gradients;
 
 /* ---- settings ---- */
 
-/* The number `key` of `train`; an error at the setting, with what is `wanted`, where `good` does not hold. */
+/* The number `key` of `train`; an error at the setting, with what is `wanted`, where `good` does
+ * not hold. */
 static double checked(Optimizer *o, const char *key, double v, bool good, const char *wanted)
 {
 	if (good)
@@ -85,13 +88,15 @@ static bool choose_optimizer(Optimizer *o)
 		return true;
 	}
 	const Setting *s = ir_setting(o->train, "optimizer");
-	diag_error(o->diag, s ? s->span : NO_SPAN, "train: '%s' is not an optimizer (sgd, adam, adamw)", name);
+	diag_error(o->diag, s ? s->span : NO_SPAN,
+		   "train: '%s' is not an optimizer (sgd, adam, adamw)", name);
 	return false;
 }
 
 /* ---- gradients ---- */
 
-/* Takes the gradient outputs, in order; they stay as outputs where `keep_gradients` asks for them. */
+/* Takes the gradient outputs, in order; they stay as outputs where `keep_gradients` asks for them.
+ */
 static bool take_gradients(Optimizer *o, Func *step, Gradients *out)
 {
 	bool keep = flag(o, "keep_gradients");
@@ -101,7 +106,8 @@ static bool take_gradients(Optimizer *o, Func *step, Gradients *out)
 			continue;
 		VarEntry *e = var_index_find(&o->vars, ir_str(n, "name") + 5);
 		if (!e) {
-			diag_error(o->diag, n->span, "optimizer: no variable of the name '%s'", ir_str(n, "name") + 5);
+			diag_error(o->diag, n->span, "optimizer: no variable of the name '%s'",
+				   ir_str(n, "name") + 5);
 			return false;
 		}
 		vec_push(o->m->arena, out, ((Gradient){ e->var, e, n->arg[0] }));
@@ -124,7 +130,8 @@ static Value *global_norm(Optimizer *o, const Gradients *gs)
 	for (size_t i = 0; i < gs->len; i++) {
 		Value *g = gs->at[i].g;
 		b->span = gs->at[i].var->span;
-		Value *squares = ir_cast(b, ir_reduce_all(b, OP_sum, ir_binary(b, OP_mul, g, g)), d);
+		Value *squares =
+			ir_cast(b, ir_reduce_all(b, OP_sum, ir_binary(b, OP_mul, g, g)), d);
 		sum = sum ? ir_binary(b, OP_add, sum, squares) : squares;
 	}
 	return ir_unary(b, OP_sqrt, sum);
@@ -142,7 +149,8 @@ static void clip(Optimizer *o, Gradients *gs)
 	ir_output(b, "grad_norm", norm);
 	if (!(most > 0))
 		return;
-	Value *ratio = ir_binary(b, OP_div, ir_scalar(b, norm->type.dtype, most), ir_binary_c(b, OP_add, norm, 1e-6));
+	Value *ratio = ir_binary(b, OP_div, ir_scalar(b, norm->type.dtype, most),
+				 ir_binary_c(b, OP_add, norm, 1e-6));
 	Value *by = ir_binary_c(b, OP_min, ratio, 1);
 	for (size_t i = 0; i < gs->len; i++) {
 		Gradient *g = &gs->at[i];
@@ -156,7 +164,8 @@ static void clip(Optimizer *o, Gradients *gs)
 static Value *var_value(Optimizer *o, VarEntry *e)
 {
 	if (!e->read)
-		e->read = ir_value(&o->front, OP_var, 0, NULL, &(Attr){ .s = e->var->name }, &e->var->type);
+		e->read = ir_value(&o->front, OP_var, 0, NULL, &(Attr){ .s = e->var->name },
+				   &e->var->type);
 	return e->read;
 }
 
@@ -174,7 +183,8 @@ static Value *own_var(Optimizer *o, const char *name, Type type, VarRole role, S
 
 static Value *state(Optimizer *o, const char *kind, const Var *p)
 {
-	const char *name = arena_printf(o->m->arena, "dlc.%s.%s.%s", ir_ops[o->op].name, kind, p->name);
+	const char *name =
+		arena_printf(o->m->arena, "dlc.%s.%s.%s", ir_ops[o->op].name, kind, p->name);
 	return own_var(o, name, p->type, VAR_OPT, p->span);
 }
 

@@ -4,7 +4,8 @@
 
 #include "pass.h"
 
-/* The command line's precision, else the setting train.precision, else "fp32"; *span is the setting's. */
+/* The command line's precision, else the setting train.precision, else "fp32"; *span is the
+ * setting's. */
 static inline const char *precision_of(const Module *m, const PassCtx *cx, Span *span)
 {
 	const Section *train = ir_find_section(m, "train", "");

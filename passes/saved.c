@@ -1,17 +1,19 @@
 /* Fewer kept tensors, at no cost: a part of autodiff.
  *
- * Gradient rules read forward values as they find them. A normalisation reads x - mean and (x - mean)*rstd, a loss
- * exp(logits - max): as large as x or the logits, and computed from them in one or two element-wise steps inside a
- * kernel that would have to store them.
+ * Gradient rules read forward values as they find them. A normalisation reads x - mean and
+ * (x - mean)*rstd, a loss exp(logits - max): as large as x or the logits, and computed from them
+ * in one or two element-wise steps inside a kernel that would have to store them.
  *
- *     forward   d = sub x, mean     h = mul d, rstd          forward   d, h as before, not kept
- *     backward  .. mul g, h .. mul s, d ..            =>     backward  d' = sub x, mean   h' = mul d', rstd
- *     keeps d, h                                             keeps x, mean, rstd (the last two are small)
+ *     forward   d = sub x, mean     h = mul d, rstd         the same
+ *     backward  .. mul g, h ..  mul s, d ..            =>   d' = sub x, mean   h' = mul d', rstd
+ *                                                           .. mul g, h' ..  mul s, d' ..
+ *     kept      d, h                                        x, and the small mean and rstd
  *
- * A forward value that only element-wise and reducing backward nodes read is traced through element-wise ops to what
- * is small, a leaf or a variable, and to large tensors. Without a large one it is computed again in any case; with one,
- * its base, when the base is kept anyway, serves two such values, or is the stored result of a product; with more it is
- * left alone. The copies run inside the kernels that read them. Planning against a budget is `recompute`'s matter. */
+ * A forward value that only element-wise and reducing backward nodes read is traced through
+ * element-wise ops to what is small, a leaf or a variable, and to large tensors. Without a large
+ * one it is computed again in any case; with one, its base, when the base is kept anyway, serves
+ * two such values, or is the stored result of a product; with more it is left alone. The copies run
+ * inside the kernels that read them. Planning against a budget is `recompute`'s matter. */
 #include "saved.h"
 
 typedef struct Facts {
@@ -48,13 +50,14 @@ static bool is_small(const Value *x, const Value *v)
 
 static bool is_cheap(const Node *n)
 {
-	return n && ir_ops[n->op].kind == K_EWISE && ir_ops[n->op].remat == RM_CHEAP && !(n->flags & NF_BACKWARD);
+	return n && ir_ops[n->op].kind == K_EWISE && ir_ops[n->op].remat == RM_CHEAP &&
+	       !(n->flags & NF_BACKWARD);
 }
 
 static Value *trace(Value *v, int depth);
 
-/* The one large tensor below v's element-wise ops; NULL where there is none; v itself where v is kept or not cheap, or
- * where there are several. */
+/* The one large tensor below v's element-wise ops; NULL where there is none; v itself where v is
+ * kept or not cheap, or where there are several. */
 static Value *base_of(Value *v, int depth)
 {
 	Value *base = NULL;
@@ -98,7 +101,8 @@ static bool is_candidate(const Value *v)
 	return !f->backward && f->wanted && !f->stored && is_cheap(v->def);
 }
 
-/* v in the backward pass, in front of its first reader there; the chain from the base is copied once. */
+/* v in the backward pass, in front of its first reader there; the chain from the base is copied
+ * once. */
 static Value *copy_of(Builder *b, Value *v, const Value *base, const Value *of)
 {
 	Facts *f = facts(v);
@@ -130,7 +134,8 @@ static void give_facts(Arena *a, const Block *body)
 static bool is_worth_it(const Value *base)
 {
 	const Facts *f = facts(base);
-	bool whole = base->def && !is_kernel_code(base->def) && ir_ops[base->def->op].kind != K_SHAPE;
+	bool whole =
+		base->def && !is_kernel_code(base->def) && ir_ops[base->def->op].kind != K_SHAPE;
 	return f->stored || f->wanted || f->serves > 1 || whole;
 }
 
@@ -144,7 +149,8 @@ static void decide(const Block *body)
 	for (Node *n = body->first; n; n = n->next) {
 		Value *v = n->nres == 1 ? n->res[0] : NULL;
 		if (v && is_candidate(v))
-			facts(v)->again = !facts(v)->base || (facts(v)->base != v && is_worth_it(facts(v)->base));
+			facts(v)->again = !facts(v)->base ||
+					  (facts(v)->base != v && is_worth_it(facts(v)->base));
 	}
 }
 

@@ -4,8 +4,8 @@
 
 #include "pass.h"
 
-/* Lets backward nodes of @step compute cheap forward values again, where fewer large tensors are kept for it. Results
- * stay the same to the bit. */
+/* Lets backward nodes of @step compute cheap forward values again, where fewer large tensors are
+ * kept for it. Results stay the same to the bit. */
 void saved_reduce(Func *step);
 
 #endif

@@ -1,12 +1,14 @@
 /* simplify: fewer nodes, the same numbers.
  *
- * One walk over the nodes in order. A node's operands are first replaced by what stands for them (Value.aux), then
- * one local rule may reshape the node or name a value that equals its result, then the table of nodes seen so far may
- * know an equal one. Linear in nodes. Dead code goes at the end.
+ * One walk over the nodes in order. A node's operands are first replaced by what stands for them
+ * (Value.aux), then one local rule may reshape the node or name a value that equals its result,
+ * then the table of nodes seen so far may know an equal one. Linear in nodes. Dead code goes at the
+ * end.
  *
- * No rule changes a floating-point result: 0*x and x+0 stay (NaN, infinity, -0), sums keep their order, and only what
- * IEEE rounds exactly is folded at compile time, never exp or log. Forward and backward nodes are not merged with each
- * other, leaves apart: a backward pass that computes a cheap value again must not be made to keep it. */
+ * No rule changes a floating-point result: 0*x and x+0 stay (NaN, infinity, -0), sums keep their
+ * order, and only what IEEE rounds exactly is folded at compile time, never exp or log. Forward and
+ * backward nodes are not merged with each other, leaves apart: a backward pass that computes a
+ * cheap value again must not be made to keep it. */
 #include "simplify.h"
 
 #include <math.h>
@@ -53,7 +55,8 @@ static bool equal_attr(AttrKind kind, const Attr *a, const Attr *b)
 	if (kind == A_STR)
 		return !strcmp(a->s ? a->s : "", b->s ? b->s : "");
 	if (kind == A_INTS)
-		return a->ints.n == b->ints.n && !memcmp(a->ints.v, b->ints.v, (size_t)a->ints.n * sizeof *a->ints.v);
+		return a->ints.n == b->ints.n &&
+		       !memcmp(a->ints.v, b->ints.v, (size_t)a->ints.n * sizeof *a->ints.v);
 	return a->i == b->i;
 }
 
@@ -76,7 +79,8 @@ static uint64_t hash_node(const Node *n)
 
 static bool equal_nodes(const Node *a, const Node *b)
 {
-	if (a->op != b->op || merge_flags(a) != merge_flags(b) || a->nargs != b->nargs || a->nres != b->nres)
+	if (a->op != b->op || merge_flags(a) != merge_flags(b) || a->nargs != b->nargs ||
+	    a->nres != b->nres)
 		return false;
 	for (int i = 0; i < a->nargs; i++)
 		if (a->arg[i] != b->arg[i])
@@ -131,11 +135,12 @@ static bool round_to(DType t, double v, double *out)
 		return v == 0 || v == 1;
 	if (v != trunc(v) || fabs(v) > exact)
 		return false;
-	return t == DT_I64 || (t == DT_I32 && v >= INT32_MIN && v <= INT32_MAX) || (t == DT_U16 && v >= 0 && v <= 65535) ||
-	       (t == DT_U8 && v >= 0 && v <= 255);
+	return t == DT_I64 || (t == DT_I32 && v >= INT32_MIN && v <= INT32_MAX) ||
+	       (t == DT_U16 && v >= 0 && v <= 65535) || (t == DT_U8 && v >= 0 && v <= 255);
 }
 
-/* The result of `op` in f64: with operands of 24 bits a second rounding to f32 gives what f32 arithmetic gives. */
+/* The result of `op` in f64: with operands of 24 bits a second rounding to f32 gives what f32
+ * arithmetic gives. */
 static bool fold_op(OpCode op, bool integers, double x, double y, double *r)
 {
 	switch ((int)op) {
@@ -148,7 +153,8 @@ static bool fold_op(OpCode op, bool integers, double x, double y, double *r)
 	case OP_neg: *r = -x; return !integers || x != 0;
 	case OP_abs: *r = fabs(x); return true;
 	case OP_sqrt: *r = sqrt(x); return true;
-	case OP_cast: case OP_stop_gradient: *r = x; return true;
+	case OP_cast:
+	case OP_stop_gradient: *r = x; return true;
 	case OP_eq: *r = x == y; return true;
 	case OP_ne: *r = x != y; return true;
 	case OP_lt: *r = x < y; return true;
@@ -167,7 +173,8 @@ static bool fold(const Node *n, double *r)
 		return false;
 	DType d = n->arg[0]->type.dtype;
 	for (int i = 0; i < n->nargs; i++)
-		if (n->arg[i]->type.dtype != d || !is_const(n->arg[i], &v[i]) || !round_to(d, v[i], &v[i]))
+		if (n->arg[i]->type.dtype != d || !is_const(n->arg[i], &v[i]) ||
+		    !round_to(d, v[i], &v[i]))
 			return false;
 	DType to = n->res[0]->type.dtype;
 	if (n->op == OP_cast && !dtype_is_float(to) && dtype_is_float(d))
@@ -175,7 +182,8 @@ static bool fold(const Node *n, double *r)
 	return fold_op(n->op, !dtype_is_float(d), v[0], v[1], r) && round_to(to, *r, r);
 }
 
-/* ---- local rules: each gives a value that equals the node's result, or NULL; some change the node in place ---- */
+/* ---- local rules: each gives a value that equals the node's result, or NULL; some change the node
+ * in place ---- */
 
 typedef struct Simplifier {
 	Module *m;
@@ -213,7 +221,8 @@ static bool widens(DType from, DType to)
 	case DT_U8: return to != DT_BOOL;
 	case DT_U16: return to == DT_I32 || to == DT_I64 || to == DT_F32 || to == DT_F64;
 	case DT_I32: return to == DT_I64 || to == DT_F64;
-	case DT_F16: case DT_BF16: return to == DT_F32 || to == DT_F64;
+	case DT_F16:
+	case DT_BF16: return to == DT_F32 || to == DT_F64;
 	case DT_F32: return to == DT_F64;
 	default: return false;
 	}
@@ -230,8 +239,7 @@ static Value *rule_arithmetic(Simplifier *s, Node *n)
 		if (like_x && is_number(y, 1))
 			return x;
 		return like_y && is_number(x, 1) ? y : NULL;
-	case OP_div:
-		return like_x && is_number(y, 1) ? x : NULL;
+	case OP_div: return like_x && is_number(y, 1) ? x : NULL;
 	case OP_sub:
 		if (like_x && is_number(y, 0))
 			return x;
@@ -257,19 +265,16 @@ static Value *rule_arithmetic(Simplifier *s, Node *n)
 			s->changed = true;
 		}
 		return NULL;
-	case OP_neg: case OP_not:
-		negated = made_by(n, 0, n->op);
-		return negated ? negated->arg[0] : NULL;
+	case OP_neg:
+	case OP_not: negated = made_by(n, 0, n->op); return negated ? negated->arg[0] : NULL;
 	case OP_select:
 		if (n->arg[1] == n->arg[2] && type_equal(&n->arg[1]->type, t))
 			return n->arg[1];
 		if (is_number(x, 1) && type_equal(&n->arg[1]->type, t))
 			return n->arg[1];
 		return is_number(x, 0) && type_equal(&n->arg[2]->type, t) ? n->arg[2] : NULL;
-	case OP_stop_gradient:
-		return s->drop_stops ? x : NULL;
-	default:
-		return NULL;
+	case OP_stop_gradient: return s->drop_stops ? x : NULL;
+	default: return NULL;
 	}
 }
 
@@ -322,10 +327,12 @@ static Value *rule_shape(Simplifier *s, Node *n)
 {
 	double c;
 	Node *inner;
-	if (is_const(n->arg[0], &c) && n->op != OP_concat && n->op != OP_pad && n->op != OP_batch_sum)
+	if (is_const(n->arg[0], &c) && n->op != OP_concat && n->op != OP_pad &&
+	    n->op != OP_batch_sum)
 		return new_const(s, n, c);
 	switch ((int)n->op) {
-	case OP_reshape: case OP_broadcast:
+	case OP_reshape:
+	case OP_broadcast:
 		/* A reshape of a reshape; a broadcast of a broadcast. */
 		inner = made_by(n, 0, n->op);
 		if (inner) {
@@ -333,16 +340,11 @@ static Value *rule_shape(Simplifier *s, Node *n)
 			s->changed = true;
 		}
 		return type_equal(&n->arg[0]->type, &n->res[0]->type) ? n->arg[0] : NULL;
-	case OP_transpose:
-		return rule_transpose(s, n);
-	case OP_slice:
-		return rule_slice(s, n);
-	case OP_concat:
-		return n->nargs == 1 ? n->arg[0] : NULL;
-	case OP_pad:
-		return ir_int(n, "before") || ir_int(n, "after") ? NULL : n->arg[0];
-	default:
-		return NULL;
+	case OP_transpose: return rule_transpose(s, n);
+	case OP_slice: return rule_slice(s, n);
+	case OP_concat: return n->nargs == 1 ? n->arg[0] : NULL;
+	case OP_pad: return ir_int(n, "before") || ir_int(n, "after") ? NULL : n->arg[0];
+	default: return NULL;
 	}
 }
 
@@ -395,14 +397,16 @@ static bool adds_leading_ones(const Node *n)
 	return true;
 }
 
-/* Element-wise ops broadcast by themselves: a broadcast operand is read as it was, where the result stays the same. */
+/* Element-wise ops broadcast by themselves: a broadcast operand is read as it was, where the result
+ * stays the same. */
 static void drop_broadcasts(Simplifier *s, Node *n)
 {
 	for (int i = 0; i < n->nargs; i++) {
 		Node *wide = n->arg[i]->def;
 		Type t;
 		char why[256];
-		if (!wide || (wide->op != OP_broadcast && !(wide->op == OP_reshape && adds_leading_ones(wide))))
+		if (!wide || (wide->op != OP_broadcast &&
+			      !(wide->op == OP_reshape && adds_leading_ones(wide))))
 			continue;
 		n->arg[i] = wide->arg[0];
 		if (ir_ops[n->op].type(n, &t, why) && type_equal(&t, &n->res[0]->type))
@@ -421,14 +425,10 @@ static Value *apply_rules(Simplifier *s, Node *n)
 		if (fold(n, &c))
 			return new_const(s, n, c);
 		return n->op == OP_cast ? rule_cast(s, n) : rule_arithmetic(s, n);
-	case K_SHAPE:
-		return rule_shape(s, n);
-	case K_REDUCE:
-		return rule_reduce(s, n);
-	case K_MATRIX:
-		return n->op == OP_matmul ? rule_matmul(s, n) : NULL;
-	default:
-		return NULL;
+	case K_SHAPE: return rule_shape(s, n);
+	case K_REDUCE: return rule_reduce(s, n);
+	case K_MATRIX: return n->op == OP_matmul ? rule_matmul(s, n) : NULL;
+	default: return NULL;
 	}
 }
 
@@ -437,7 +437,8 @@ static Value *apply_rules(Simplifier *s, Node *n)
 static bool may_merge(const Node *n)
 {
 	OpKind k = ir_ops[n->op].kind;
-	return n->nres > 0 && !n->replay_of && k != K_EFFECT && k != K_REGION && k != K_OPAQUE && k != K_MACRO;
+	return n->nres > 0 && !n->replay_of && k != K_EFFECT && k != K_REGION && k != K_OPAQUE &&
+	       k != K_MACRO;
 }
 
 static void map_args(Node *n)

@@ -4,8 +4,8 @@
 
 #include "pass.h"
 
-/* Simplifies in place and removes dead nodes; true when something changed. `drop_stops` also removes stop_gradient,
- * which has done its work once the gradients exist (or never will). */
+/* Simplifies in place and removes dead nodes; true when something changed. `drop_stops` also
+ * removes stop_gradient, which has done its work once the gradients exist (or never will). */
 bool simplify_func(Func *f, bool drop_stops);
 
 #endif

@@ -1,4 +1,5 @@
-/* Variables by name, and their `var` nodes in one function: for passes that look up each of many. */
+/* Variables by name, and their `var` nodes in one function: for passes that look up each of many.
+ */
 #ifndef DLC_PASSES_VAR_INDEX_H
 #define DLC_PASSES_VAR_INDEX_H
 

@@ -1,4 +1,5 @@
-/* The reference interpreter: the walk, leaves, element-wise ops, reductions and shape ops. See interp.h. */
+/* The reference interpreter: the walk, leaves, element-wise ops, reductions and shape ops. See
+ * interp.h. */
 #include "interp.h"
 
 #include <math.h>
@@ -92,7 +93,8 @@ static void random_words(const Run *r, const Node *n, int64_t i, uint32_t w[2])
 {
 	const Type *t = &n->res[0]->type;
 	int64_t first = t->batch ? r->base * (type_elems(t) / r->batch) : 0;
-	interp_philox((uint64_t)(first + i), (uint32_t)ir_int(n, "stream"), (uint32_t)r->env->step, r->env->seed, w);
+	interp_philox((uint64_t)(first + i), (uint32_t)ir_int(n, "stream"), (uint32_t)r->env->step,
+		      r->env->seed, w);
 }
 
 static double random_element(const Run *r, const Node *n, int64_t i)
@@ -105,12 +107,14 @@ static double random_element(const Run *r, const Node *n, int64_t i)
 		return unit(w[0]) >= p ? 1 / (1 - p) : 0;
 	}
 	if (n->op == OP_random_uniform) {
-		double lo = interp_round(d, ir_float(n, "lo")), hi = interp_round(d, ir_float(n, "hi"));
+		double lo = interp_round(d, ir_float(n, "lo")),
+		       hi = interp_round(d, ir_float(n, "hi"));
 		return lo + interp_round(d, interp_round(d, hi - lo) * unit(w[0]));
 	}
 	double u1 = (double)((w[0] >> 8) + 1) * 0x1p-24;
 	double z = sqrt(-2 * log(u1)) * cos(6.28318530717958647692 * unit(w[1]));
-	double std = interp_round(d, ir_float(n, "std")), mean = interp_round(d, ir_float(n, "mean"));
+	double std = interp_round(d, ir_float(n, "std")),
+	       mean = interp_round(d, ir_float(n, "mean"));
 	return mean + interp_round(d, std * interp_round(d, z));
 }
 
@@ -236,7 +240,8 @@ static double scalar_op(const Node *n, const double *x)
 	case OP_softplus: return fmax(x[0], 0) + log1p(exp(-fabs(x[0])));
 	case OP_leaky_relu: return x[0] > 0 ? x[0] : x[0] * ir_float(n, "slope");
 	case OP_floor: return floor(x[0]);
-	case OP_stop_gradient: case OP_cast: return x[0];
+	case OP_stop_gradient:
+	case OP_cast: return x[0];
 	case OP_eq: return x[0] == x[1];
 	case OP_ne: return x[0] != x[1];
 	case OP_lt: return x[0] < x[1];
@@ -320,14 +325,16 @@ static void run_reduce(const Run *r, const Node *n)
 			*to += v;
 		} else if (n->op == OP_reduce_max) {
 			*to = !seen[at] ? v : isnan(*to) || *to > v ? *to : v;
-		} else if (!seen[at] || v > best[at]) { /* argmax: elements come in order of the axis */
+		} else if (!seen[at] ||
+			   v > best[at]) { /* argmax: elements come in order of the axis */
 			best[at] = v;
 			*to = (double)seen[at];
 		}
 		seen[at]++;
 	}
 	for (int64_t i = 0; i < elems(y); i++)
-		data(y)[i] = interp_round(y->type.dtype, n->op == OP_mean ? data(y)[i] / (double)count : data(y)[i]);
+		data(y)[i] = interp_round(
+			y->type.dtype, n->op == OP_mean ? data(y)[i] / (double)count : data(y)[i]);
 }
 
 /* ---- shape ---- */
@@ -355,8 +362,7 @@ static int64_t source_of(const Node *n, int64_t i, int *operand)
 	int64_t at[IR_MAX_DIMS], from[IR_MAX_DIMS], axis;
 	*operand = 0;
 	switch ((int)n->op) {
-	case OP_broadcast:
-		return broadcast_index(x, y, i);
+	case OP_broadcast: return broadcast_index(x, y, i);
 	case OP_transpose:
 		index_of(y, i, at);
 		for (int a = 0; a < y->ndim; a++)
@@ -377,8 +383,7 @@ static int64_t source_of(const Node *n, int64_t i, int *operand)
 		while (at[axis] >= n->arg[*operand]->type.dim[axis])
 			at[axis] -= n->arg[(*operand)++]->type.dim[axis];
 		return flat(&n->arg[*operand]->type, at);
-	default: /* reshape, batch_sum: the same elements */
-		return i;
+	default: /* reshape, batch_sum: the same elements */ return i;
 	}
 }
 
@@ -403,7 +408,8 @@ static void run_effect(Run *r, const Node *n)
 	if (n->op == OP_assign)
 		memmove(n->arg[0]->aux, x->aux, bytes);
 	else
-		memcpy(interp_slot(r->env, &r->env->outputs, ir_str(n, "name"), &x->type)->v, x->aux, bytes);
+		memcpy(interp_slot(r->env, &r->env->outputs, ir_str(n, "name"), &x->type)->v,
+		       x->aux, bytes);
 }
 
 static const Node *yield_of(const Block *b)
@@ -440,28 +446,18 @@ static bool run_node(Run *r, Node *n)
 	for (int i = 0; i < n->nres; i++)
 		n->res[i]->aux = ARENA_ARRAY(r->scratch, elems(n->res[i]), double);
 	switch ((int)ir_ops[n->op].kind) {
-	case K_LEAF:
-		return run_leaf(r, n);
-	case K_EWISE:
-		run_ewise(n);
-		return true;
-	case K_REDUCE:
-		run_reduce(r, n);
-		return true;
-	case K_SHAPE:
-		run_shape(n);
-		return true;
-	case K_EFFECT:
-		run_effect(r, n);
-		return true;
-	case K_REGION:
-		return n->op == OP_yield || run_region(r, n);
-	case K_MATRIX: case K_KERNEL:
+	case K_LEAF: return run_leaf(r, n);
+	case K_EWISE: run_ewise(n); return true;
+	case K_REDUCE: run_reduce(r, n); return true;
+	case K_SHAPE: run_shape(n); return true;
+	case K_EFFECT: run_effect(r, n); return true;
+	case K_REGION: return n->op == OP_yield || run_region(r, n);
+	case K_MATRIX:
+	case K_KERNEL:
 		if (interp_kernel(n))
 			return true;
 		break;
-	default:
-		break;
+	default: break;
 	}
 	fail(r, ir_ops[n->op].name, "not an op to be run");
 	return false;

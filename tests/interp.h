@@ -1,8 +1,9 @@
 /* A reference interpreter of the IR: every primitive op, written for plainness alone.
  *
- * Elements are held as doubles and rounded to their dtype after every op, so f32 arithmetic (+ - * / sqrt) is exact
- * f32 arithmetic, functions are correctly rounded but for rare ties, and a reduction is summed in f64 and rounded once.
- * Integers are exact up to 2^53. Macros, opaque nodes and 16-bit floats are not run. */
+ * Elements are held as doubles and rounded to their dtype after every op, so f32 arithmetic (+ - *
+ * / sqrt) is exact f32 arithmetic, functions are correctly rounded but for rare ties, and a
+ * reduction is summed in f64 and rounded once. Integers are exact up to 2^53. Macros, opaque nodes
+ * and 16-bit floats are not run. */
 #ifndef DLC_TESTS_INTERP_H
 #define DLC_TESTS_INTERP_H
 
@@ -17,10 +18,10 @@ typedef struct InterpSlot {
 } InterpSlot;
 
 typedef struct InterpEnv {
-	Arena *arena;    /* slots and their elements */
+	Arena *arena; /* slots and their elements */
 	uint64_t seed;
 	int64_t step;
-	int64_t base;    /* samples before the first one of the function's batch */
+	int64_t base; /* samples before the first one of the function's batch */
 	InterpSlot *vars, *inputs, *outputs;
 	char error[256]; /* why interp_func returned false */
 } InterpEnv;
@@ -30,17 +31,19 @@ InterpSlot *interp_slot(InterpEnv *env, InterpSlot **list, const char *name, con
 /* NULL where there is none. */
 InterpSlot *interp_find(InterpSlot *list, const char *name);
 
-/* Runs a function, at any stage of the pipeline: reads inputs (all of the function's batch), reads and writes
- * variables, fills outputs. False and env->error where something is missing or not to be run. Uses Value.aux. */
+/* Runs a function, at any stage of the pipeline: reads inputs (all of the function's batch), reads
+ * and writes variables, fills outputs. False and env->error where something is missing or not to be
+ * run. Uses Value.aux. */
 bool interp_func(const Func *f, InterpEnv *env);
 
 /* v rounded to a dtype. */
 double interp_round(DType t, double v);
 /* The first two words of Philox 4x32-10 for one element. */
-void interp_philox(uint64_t element, uint32_t stream, uint32_t step, uint64_t seed, uint32_t out[2]);
+void interp_philox(uint64_t element, uint32_t stream, uint32_t step, uint64_t seed,
+		   uint32_t out[2]);
 
-/* For the interpreter's own files: K_MATRIX and K_KERNEL ops; false where the op is unknown. Operands and results are
- * in Value.aux; results are zeroed. */
+/* For the interpreter's own files: K_MATRIX and K_KERNEL ops; false where the op is unknown.
+ * Operands and results are in Value.aux; results are zeroed. */
 bool interp_kernel(const Node *n);
 
 #endif

@@ -1,4 +1,5 @@
-/* The reference interpreter: products, convolutions, pools, embedding and attention, by their definitions. */
+/* The reference interpreter: products, convolutions, pools, embedding and attention, by their
+ * definitions. */
 #include "interp.h"
 
 #include <math.h>
@@ -17,7 +18,8 @@ static void round_all(const Node *n)
 {
 	for (int r = 0; r < n->nres; r++)
 		for (int64_t i = 0; i < type_elems(&n->res[r]->type); i++)
-			data(n->res[r])[i] = interp_round(n->res[r]->type.dtype, data(n->res[r])[i]);
+			data(n->res[r])[i] =
+				interp_round(n->res[r]->type.dtype, data(n->res[r])[i]);
 }
 
 /* ---- matmul ---- */
@@ -31,11 +33,14 @@ static void matmul(const Node *n)
 	for (int i = 0; i < lc; i++)
 		batch *= dims(c)[i];
 	for (int64_t g = 0; g < batch; g++) {
-		const double *x = data(a) + (la ? g * M * K : 0), *y = data(b) + (lb ? g * K * N : 0);
+		const double *x = data(a) + (la ? g * M * K : 0),
+			     *y = data(b) + (lb ? g * K * N : 0);
 		for (int64_t i = 0; i < M; i++)
 			for (int64_t j = 0; j < N; j++)
 				for (int64_t k = 0; k < K; k++)
-					data(c)[(g * M + i) * N + j] += x[ta ? k * M + i : i * K + k] * y[tb ? j * K + k : k * N + j];
+					data(c)[(g * M + i) * N + j] +=
+						x[ta ? k * M + i : i * K + k] *
+						y[tb ? j * K + k : k * N + j];
 	}
 }
 
@@ -63,8 +68,8 @@ static int64_t under(const Window *w, int axis, int64_t o, int64_t k, int64_t si
 	return at < 0 || at >= size ? -1 : at;
 }
 
-/* For each pair of an image element xi and a kernel element wi that meet in result element yi: y += x*w, or its
- * derivatives x += y*w, w += x*y. */
+/* For each pair of an image element xi and a kernel element wi that meet in result element yi: y +=
+ * x*w, or its derivatives x += y*w, w += x*y. */
 static void conv(const Node *n, const Value *x, const Value *w, const Value *y, const Value *into)
 {
 	Window win = window_of(n, true);
@@ -75,10 +80,12 @@ static void conv(const Node *n, const Value *x, const Value *w, const Value *y, 
 		int64_t o = yi / (dims(y)[3] * dims(y)[2]) % dims(y)[1];
 		int64_t s = yi / (dims(y)[3] * dims(y)[2] * dims(y)[1]);
 		for (int64_t k = 0; k < cg * kh * kw; k++) {
-			int64_t c = k / (kh * kw), ih = under(&win, 0, oh, k / kw % kh, H), iw = under(&win, 1, ow, k % kw, W);
+			int64_t c = k / (kh * kw), ih = under(&win, 0, oh, k / kw % kh, H),
+				iw = under(&win, 1, ow, k % kw, W);
 			if (ih < 0 || iw < 0)
 				continue;
-			int64_t xi = ((s * dims(x)[1] + o / og * cg + c) * H + ih) * W + iw, wi = o * cg * kh * kw + k;
+			int64_t xi = ((s * dims(x)[1] + o / og * cg + c) * H + ih) * W + iw,
+				wi = o * cg * kh * kw + k;
 			if (into == y)
 				data(y)[yi] += data(x)[xi] * data(w)[wi];
 			else if (into == x)
@@ -100,10 +107,12 @@ static void pool(const Node *n, const Value *x, const Value *y, bool max, bool b
 	H = dims(image)[2];
 	W = dims(image)[3];
 	for (int64_t yi = 0; yi < type_elems(&y->type); yi++) {
-		int64_t ow = yi % dims(y)[3], oh = yi / dims(y)[3] % dims(y)[2], plane = yi / (dims(y)[3] * dims(y)[2]);
+		int64_t ow = yi % dims(y)[3], oh = yi / dims(y)[3] % dims(y)[2],
+			plane = yi / (dims(y)[3] * dims(y)[2]);
 		int64_t best = -1;
 		for (int64_t k = 0; k < kh * kw; k++) {
-			int64_t ih = under(&win, 0, oh, k / kw, H), iw = under(&win, 1, ow, k % kw, W);
+			int64_t ih = under(&win, 0, oh, k / kw, H),
+				iw = under(&win, 1, ow, k % kw, W);
 			if (ih < 0 || iw < 0)
 				continue;
 			int64_t xi = (plane * H + ih) * W + iw;
@@ -147,7 +156,9 @@ typedef struct Attention {
 
 static Attention attention_of(const Node *n)
 {
-	Attention a = { .B = dims(n->arg[0])[0], .Tq = dims(n->arg[0])[1], .C = dims(n->arg[0])[2] };
+	Attention a = { .B = dims(n->arg[0])[0],
+			.Tq = dims(n->arg[0])[1],
+			.C = dims(n->arg[0])[2] };
 	a.Tk = dims(n->arg[1])[1];
 	a.heads = ir_int(n, "heads");
 	a.D = a.C / a.heads;
@@ -165,7 +176,8 @@ static double dot(const double *x, const double *y, int64_t n)
 }
 
 /* The rows of [B,T,C] that belong to sample b, position t, head h. */
-static double *head_row(const Value *v, const Attention *a, int64_t T, int64_t b, int64_t t, int64_t h)
+static double *head_row(const Value *v, const Attention *a, int64_t T, int64_t b, int64_t t,
+			int64_t h)
 {
 	return data(v) + (b * T + t) * a->C + h * a->D;
 }
@@ -182,7 +194,8 @@ static void attention_row(const Node *n, const Attention *a, int64_t b, int64_t 
 	double lse = most + log(sum);
 	data(n->res[1])[(b * a->heads + h) * a->Tq + i] = lse;
 	for (int64_t j = 0; j < keys; j++) {
-		double p = exp(a->scale * dot(q, head_row(n->arg[1], a, a->Tk, b, j, h), a->D) - lse);
+		double p =
+			exp(a->scale * dot(q, head_row(n->arg[1], a, a->Tk, b, j, h), a->D) - lse);
 		for (int64_t d = 0; d < a->D; d++)
 			o[d] += p * head_row(n->arg[2], a, a->Tk, b, j, h)[d];
 	}
@@ -190,12 +203,14 @@ static void attention_row(const Node *n, const Attention *a, int64_t b, int64_t 
 
 static void attention_grad_row(const Node *n, const Attention *a, int64_t b, int64_t h, int64_t i)
 {
-	const double *q = head_row(n->arg[0], a, a->Tq, b, i, h), *o = head_row(n->arg[3], a, a->Tq, b, i, h);
+	const double *q = head_row(n->arg[0], a, a->Tq, b, i, h),
+		     *o = head_row(n->arg[3], a, a->Tq, b, i, h);
 	const double *go = head_row(n->arg[5], a, a->Tq, b, i, h);
 	double lse = data(n->arg[4])[(b * a->heads + h) * a->Tq + i], delta = dot(go, o, a->D);
 	int64_t keys = a->causal ? i + 1 : a->Tk;
 	for (int64_t j = 0; j < keys; j++) {
-		const double *k = head_row(n->arg[1], a, a->Tk, b, j, h), *v = head_row(n->arg[2], a, a->Tk, b, j, h);
+		const double *k = head_row(n->arg[1], a, a->Tk, b, j, h),
+			     *v = head_row(n->arg[2], a, a->Tk, b, j, h);
 		double p = exp(a->scale * dot(q, k, a->D) - lse);
 		double ds = p * (dot(go, v, a->D) - delta) * a->scale;
 		for (int64_t d = 0; d < a->D; d++) {
@@ -212,7 +227,8 @@ static void attention(const Node *n)
 	for (int64_t b = 0; b < a.B; b++)
 		for (int64_t h = 0; h < a.heads; h++)
 			for (int64_t i = 0; i < a.Tq; i++)
-				(n->op == OP_attention ? attention_row : attention_grad_row)(n, &a, b, h, i);
+				(n->op == OP_attention ? attention_row
+						       : attention_grad_row)(n, &a, b, h, i);
 }
 
 bool interp_kernel(const Node *n)
@@ -229,7 +245,8 @@ bool interp_kernel(const Node *n)
 	case OP_avg_pool2d_grad: pool(n, NULL, x[0], false, true); break;
 	case OP_embedding: embedding(data(x[0]), x[1], data(y), dims(x[0])[1]); break;
 	case OP_embedding_grad: embedding_grad(data(y), x[0], data(x[1]), dims(y)[1]); break;
-	case OP_attention: case OP_attention_grad: attention(n); break;
+	case OP_attention:
+	case OP_attention_grad: attention(n); break;
 	default: return false;
 	}
 	round_all(n);

@@ -1,11 +1,14 @@
-/* Walks the op table: every example of every row is built, typed, printed, read back, run and differentiated.
+/* Walks the op table: every example of every row is built, typed, printed, read back, run and
+ * differentiated.
  *
- * An example ("f64[2,3], f64[3] {axis = 1} -> f64[2]") becomes a module whose step computes one number from the op:
+ * An example ("f64[2,3], f64[3] {axis = 1} -> f64[2]") becomes a module whose step computes one
+ * number from the op:
  *
  *     loss = sum over the results r of sum(r * w), w random
  *
- * The gradient that the pass autodiff gives for each float operand is held against central differences of fourth
- * order, both computed in f64 by the reference interpreter. A new row is tested without anyone writing a test. */
+ * The gradient that the pass autodiff gives for each float operand is held against central
+ * differences of fourth order, both computed in f64 by the reference interpreter. A new row is
+ * tested without anyone writing a test. */
 #include "interp.h"
 #include "passes/accumulate.h"
 #include "passes/expand.h"
@@ -94,7 +97,8 @@ static bool read_attrs(const char **s, Example *e, Arena *arena)
 	for ((*s)++; **s && **s != '}'; skip_space(s)) {
 		size_t n = strcspn(*s, " =");
 		int i = 0;
-		while (i < 8 && spec[i].kind != A_END && (strlen(spec[i].name) != n || memcmp(spec[i].name, *s, n)))
+		while (i < 8 && spec[i].kind != A_END &&
+		       (strlen(spec[i].name) != n || memcmp(spec[i].name, *s, n)))
 			i++;
 		if (i == 8 || spec[i].kind == A_END)
 			return false;
@@ -124,7 +128,8 @@ static bool read_example(Test *t, OpCode op, const char *text, Example *e)
 		} else if (*s == '{') {
 			good = read_attrs(&s, e, t->arena);
 		} else {
-			good = e->nargs < 8 && e->nres < 4 && read_type(&s, results ? &e->res[e->nres++] : &e->arg[e->nargs++]);
+			good = e->nargs < 8 && e->nres < 4 &&
+			       read_type(&s, results ? &e->res[e->nres++] : &e->arg[e->nargs++]);
 		}
 	}
 	return good || wrong(t, "the example cannot be read");
@@ -146,7 +151,8 @@ static Module *build(Test *t, const Example *e, Node **made)
 	Value *args[8], *loss = NULL;
 	for (int i = 0; i < e->nargs; i++) {
 		VarRole role = dtype_is_float(e->arg[i].dtype) ? VAR_PARAM : VAR_STAT;
-		args[i] = ir_var(&b, ir_var_new(m, arena_printf(t->arena, "x%d", i), e->arg[i], role));
+		args[i] = ir_var(&b,
+				 ir_var_new(m, arena_printf(t->arena, "x%d", i), e->arg[i], role));
 	}
 	bool typed = (ir_ops[e->op].flags & OPF_TYPED) != 0;
 	Node *n = ir_node(&b, e->op, e->nargs, args, e->attr, typed ? e->res : NULL);
@@ -187,7 +193,8 @@ static bool check_text(Test *t, const Module *m)
 		return wrong(t, "its text cannot be read back:\n%s", once);
 	if (!ir_verify(again, "text", stderr))
 		return wrong(t, "its text reads back unsound");
-	return !strcmp(once, print_text(t, again)) || wrong(t, "its text reads back as another one");
+	return !strcmp(once, print_text(t, again)) ||
+	       wrong(t, "its text reads back as another one");
 }
 
 /* ---- numbers ---- */
@@ -199,8 +206,8 @@ static uint32_t next_random(uint64_t *state)
 	return (uint32_t)(*state >> 33);
 }
 
-/* All float elements of the module get values of one permuted grid, so that no two are closer than a few steps of
- * the differences: maxima and kinks stay on their side. `mixed`: of both signs. */
+/* All float elements of the module get values of one permuted grid, so that no two are closer than
+ * a few steps of the differences: maxima and kinks stay on their side. `mixed`: of both signs. */
 static void fill(Test *t, InterpEnv *env, const Module *m, bool mixed)
 {
 	int64_t total = 0, at = 0;
@@ -218,7 +225,8 @@ static void fill(Test *t, InterpEnv *env, const Module *m, bool mixed)
 		for (int64_t i = 0; i < type_elems(&v->type); i++) {
 			double u = ((double)order[at++] + 0.5) / (double)total;
 			if (!dtype_is_float(v->type.dtype))
-				s->v[i] = (double)(order[at - 1] % (v->type.dtype == DT_BOOL ? 2 : 4));
+				s->v[i] = (double)(order[at - 1] %
+						   (v->type.dtype == DT_BOOL ? 2 : 4));
 			else
 				s->v[i] = mixed ? -1.7 + 3.4 * u : 0.3 + 1.7 * u;
 		}
@@ -245,7 +253,8 @@ static double difference(const Func *f, InterpEnv *env, double *x)
 	return sum / (12 * h);
 }
 
-static bool check_gradient(Test *t, const Func *forward, const Func *step, InterpEnv *env, const Var *v)
+static bool check_gradient(Test *t, const Func *forward, const Func *step, InterpEnv *env,
+			   const Var *v)
 {
 	InterpEnv back = *env;
 	back.outputs = NULL;
@@ -261,13 +270,14 @@ static bool check_gradient(Test *t, const Func *forward, const Func *step, Inter
 	for (int64_t i = 0; i < type_elems(&v->type); i++) {
 		double expected = difference(forward, env, &x[i]);
 		if (!(fabs(g->v[i] - expected) <= 1e-6 * scale))
-			return wrong(t, "gradient of %s, element %lld: expected %.9g, got %.9g", v->name, (long long)i,
-				     expected, g->v[i]);
+			return wrong(t, "gradient of %s, element %lld: expected %.9g, got %.9g",
+				     v->name, (long long)i, expected, g->v[i]);
 	}
 	return true;
 }
 
-/* Positive operands must work for every op; operands of both signs are tried as well, where the op allows them. */
+/* Positive operands must work for every op; operands of both signs are tried as well, where the op
+ * allows them. */
 static bool check_numbers(Test *t, const Module *m, const Func *forward, const Func *step)
 {
 	for (int mixed = 0; mixed < 2; mixed++) {

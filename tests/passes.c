@@ -1,8 +1,9 @@
-/* The passes from expand to accumulate, by their numbers: small models as IR text, run by the reference interpreter.
+/* The passes from expand to accumulate, by their numbers: small models as IR text, run by the
+ * reference interpreter.
  *
- * The expected numbers are those of the training semantics (losses, norms, optimizers, clipping), the finite differences of
- * whole models, and one run against another: a batch in one piece and in micro-batches, a graph before and after
- * simplification. */
+ * The expected numbers are those of the training semantics (losses, norms, optimizers, clipping),
+ * the finite differences of whole models, and one run against another: a batch in one piece and in
+ * micro-batches, a graph before and after simplification. */
 #include "interp.h"
 #include "passes/accumulate.h"
 #include "passes/simplify.h"
@@ -56,14 +57,16 @@ static bool run_pass(Test *t, const char *name, PassFn pass, PassCtx *cx)
 	return good && ir_verify(t->m, name, stderr);
 }
 
-/* Reads a module and runs the pipeline on it; the step is left in micro-batches of `micro` (0: one piece). */
+/* Reads a module and runs the pipeline on it; the step is left in micro-batches of `micro` (0: one
+ * piece). */
 static bool compile(Test *t, const char *text, int64_t micro, bool allow_stats)
 {
 	PassCtx cx = { .arena = t->arena, .diag = t->diag, .dump = t->quiet };
 	cx.micro_batch = micro;
 	cx.allow_microbatch_stats = allow_stats;
 	t->m = ir_parse(t->arena, t->diag, t->name, text, strlen(text));
-	if (!t->m || !run_pass(t, "expand", pass_expand, &cx) || !run_pass(t, "simplify", pass_simplify, &cx) ||
+	if (!t->m || !run_pass(t, "expand", pass_expand, &cx) ||
+	    !run_pass(t, "simplify", pass_simplify, &cx) ||
 	    !run_pass(t, "autodiff", pass_autodiff, &cx))
 		return false;
 	if (ir_find_section(t->m, "train", "") && !run_pass(t, "optimizer", pass_optimizer, &cx))
@@ -83,7 +86,8 @@ static void run(Test *t, const char *func)
 
 static void set(Test *t, InterpSlot **list, const char *name, Type type, const double *v)
 {
-	memcpy(interp_slot(&t->env, list, name, &type)->v, v, (size_t)type_elems(&type) * sizeof *v);
+	memcpy(interp_slot(&t->env, list, name, &type)->v, v,
+	       (size_t)type_elems(&type) * sizeof *v);
 }
 
 static double element(Test *t, InterpSlot *list, const char *name, int64_t i)
@@ -93,11 +97,13 @@ static double element(Test *t, InterpSlot *list, const char *name, int64_t i)
 	return s ? s->v[i] : NAN;
 }
 
-static void expect(Test *t, InterpSlot *list, const char *name, int n, const double *v, double tolerance)
+static void expect(Test *t, InterpSlot *list, const char *name, int n, const double *v,
+		   double tolerance)
 {
 	for (int i = 0; i < n; i++) {
 		double got = element(t, list, name, i);
-		check(t, fabs(got - v[i]) <= tolerance, "%s[%d]: expected %.9g, got %.9g", name, i, v[i], got);
+		check(t, fabs(got - v[i]) <= tolerance, "%s[%d]: expected %.9g, got %.9g", name, i,
+		      v[i], got);
 	}
 }
 
@@ -139,7 +145,10 @@ static void test_cross_entropy(Test *t)
 	for (int i = 0; i < 2; i++)
 		for (int64_t micro = 1; micro <= 4; micro *= 2) {
 			begin(t, "cross_entropy");
-			check(t, compile(t, with_number(t, cross_entropy_text, cases[i].smoothing), micro, false), "compile");
+			check(t,
+			      compile(t, with_number(t, cross_entropy_text, cases[i].smoothing),
+				      micro, false),
+			      "compile");
 			cross_entropy_data(t, targets);
 			run(t, "init");
 			run(t, "step");
@@ -161,19 +170,18 @@ static void test_cross_entropy(Test *t)
 
 /* ---- optimizers ---- */
 
-static const char update_text[] =
-	"module \"update\" batch 1 {\n"
-	"  var \"p\" : f32[1,3] param init const(0)\n"
-	"  section train {batch = 1, lr = 0.1, %%}\n"
-	"  func @forward batch 1 {\n"
-	"    %0 = var {name = \"p\"} : f32[1,3]\n"
-	"    %1 = input {name = \"g\"} : f32[1',3]\n"
-	"    %2 = mul %0, %1 : f32[1',3]\n"
-	"    %3 = sum %2 {axes = [0,1], keep = false} : f32[]\n"
-	"    %4 = batch_sum %3 : f32[]\n"
-	"    output %4 {name = \"loss\"}\n"
-	"  }\n"
-	"}\n";
+static const char update_text[] = "module \"update\" batch 1 {\n"
+				  "  var \"p\" : f32[1,3] param init const(0)\n"
+				  "  section train {batch = 1, lr = 0.1, %%}\n"
+				  "  func @forward batch 1 {\n"
+				  "    %0 = var {name = \"p\"} : f32[1,3]\n"
+				  "    %1 = input {name = \"g\"} : f32[1',3]\n"
+				  "    %2 = mul %0, %1 : f32[1',3]\n"
+				  "    %3 = sum %2 {axes = [0,1], keep = false} : f32[]\n"
+				  "    %4 = batch_sum %3 : f32[]\n"
+				  "    output %4 {name = \"loss\"}\n"
+				  "  }\n"
+				  "}\n";
 
 typedef struct UpdateCase {
 	const char *settings;
@@ -187,13 +195,16 @@ static const UpdateCase updates[] = {
 	/* by hand: p -= lr*g */
 	{ "optimizer = \"sgd\"", { { .99, -1.98, .47 }, { .99, -2.03, .5 } } },
 	/* g += .1*p: (.2,-.4,.35) then p - lr*g */
-	{ "optimizer = \"sgd\", weight_decay = 0.1", { { .98, -1.96, .465 }, { .9702, -1.9904, .49035 } } },
+	{ "optimizer = \"sgd\", weight_decay = 0.1",
+	  { { .98, -1.96, .465 }, { .9702, -1.9904, .49035 } } },
 	/* buf = g, then .5*buf + g: (.05,.4,-.15) */
 	{ "optimizer = \"sgd\", momentum = 0.5", { { .99, -1.98, .47 }, { .985, -2.02, .485 } } },
 	/* dampening .5: buf = g, then .5*buf + .5*g: (.05,.15,0) */
-	{ "optimizer = \"sgd\", momentum = 0.5, dampening = 0.5", { { .99, -1.98, .47 }, { .985, -1.995, .47 } } },
+	{ "optimizer = \"sgd\", momentum = 0.5, dampening = 0.5",
+	  { { .99, -1.98, .47 }, { .985, -1.995, .47 } } },
 	/* g + .5*buf: (.15,-.3,.45), then (.025,.7,-.375) */
-	{ "optimizer = \"sgd\", momentum = 0.5, nesterov = true", { { .985, -1.97, .455 }, { .9825, -2.04, .4925 } } },
+	{ "optimizer = \"sgd\", momentum = 0.5, nesterov = true",
+	  { { .985, -1.97, .455 }, { .9825, -2.04, .4925 } } },
 };
 
 static void test_updates(Test *t)
@@ -202,7 +213,8 @@ static void test_updates(Test *t)
 	const Type type = type_make(DT_F32, 2, (int64_t[]){ 1, 3 });
 	for (size_t i = 0; i < sizeof updates / sizeof *updates; i++) {
 		begin(t, updates[i].settings);
-		check(t, compile(t, with_number(t, update_text, updates[i].settings), 0, false), "compile");
+		check(t, compile(t, with_number(t, update_text, updates[i].settings), 0, false),
+		      "compile");
 		run(t, "init");
 		set(t, &t->env.vars, "p", type, p);
 		for (int step = 0; step < 2; step++) {
@@ -222,7 +234,10 @@ static void test_clipping(Test *t)
 {
 	const Type type = type_make(DT_F32, 2, (int64_t[]){ 1, 3 });
 	begin(t, "clip_norm");
-	check(t, compile(t, with_number(t, update_text, "optimizer = \"sgd\", clip_norm = 1.0"), 0, false), "compile");
+	check(t,
+	      compile(t, with_number(t, update_text, "optimizer = \"sgd\", clip_norm = 1.0"), 0,
+		      false),
+	      "compile");
 	run(t, "init");
 	set(t, &t->env.inputs, "g", type, (double[]){ 3, 0, 4 });
 	run(t, "step");
@@ -236,7 +251,8 @@ static void test_schedule(Test *t)
 {
 	const Type type = type_make(DT_F32, 2, (int64_t[]){ 1, 3 });
 	begin(t, "schedule");
-	const char *settings = "optimizer = \"sgd\", lr_kind = \"cosine\", lr_min = 0.01, lr_warmup = 2, lr_total = 10";
+	const char *settings = "optimizer = \"sgd\", lr_kind = \"cosine\", lr_min = 0.01, "
+			       "lr_warmup = 2, lr_total = 10";
 	check(t, compile(t, with_number(t, update_text, settings), 0, false), "compile");
 	run(t, "init");
 	set(t, &t->env.inputs, "g", type, (double[]){ 0, 0, 0 });
@@ -283,7 +299,8 @@ static void batch_norm_data(Test *t)
 
 static void test_batch_norm(Test *t)
 {
-	const double y[] = { -1.0690434, -0.5345217, 0, 1.6035651 }, m[] = { 0.3 }, v[] = { 1.3666667 };
+	const double y[] = { -1.0690434, -0.5345217, 0, 1.6035651 }, m[] = { 0.3 },
+		     v[] = { 1.3666667 };
 	double loss = 0;
 	for (int i = 0; i < 4; i++)
 		loss += y[i] * pow(10, i) / 4;
@@ -296,7 +313,8 @@ static void test_batch_norm(Test *t)
 	expect(t, t->env.vars, "var", 1, v, 1e-7);
 	run(t, "predict");
 	double seen = (6 - 0.3) / sqrt(1.36666666667 + 1e-5);
-	check(t, fabs(element(t, t->env.outputs, "predict", 3) - seen) < 1e-9, "predict does not use the running statistics");
+	check(t, fabs(element(t, t->env.outputs, "predict", 3) - seen) < 1e-9,
+	      "predict does not use the running statistics");
 	end(t);
 
 	begin(t, "batch_norm over two micro-batches, allowed");
@@ -318,8 +336,8 @@ static void test_batch_norm(Test *t)
 
 /* ---- a whole model ---- */
 
-/* Tied weights, positions, a norm used twice, sliced attention, dropout, smoothing, ignored targets, and a penalty on
- * weights, which no micro-batch may count. */
+/* Tied weights, positions, a norm used twice, sliced attention, dropout, smoothing, ignored
+ * targets, and a penalty on weights, which no micro-batch may count. */
 static const char transformer_text[] =
 	"module \"gpt\" batch 4 {\n"
 	"  var \"wte\" : f64[7,6] param init normal(0, 0.5) stream 0\n"
@@ -349,7 +367,8 @@ static const char transformer_text[] =
 	"    %15 = split %14 {axis = -1, parts = 3, index = 0} : f64[4',5,6]\n"
 	"    %16 = split %14 {axis = -1, parts = 3, index = 1} : f64[4',5,6]\n"
 	"    %17 = split %14 {axis = -1, parts = 3, index = 2} : f64[4',5,6]\n"
-	"    %18, %19 = attention %15, %16, %17 {heads = 2, causal = true, scale = 0} : f64[4',5,6], f64[4',2,5]\n"
+	"    %18, %19 = attention %15, %16, %17 {heads = 2, causal = true, scale = 0} : "
+	"f64[4',5,6], f64[4',2,5]\n"
 	"    %20 = dropout %18 {p = 0.2, stream = 9} : f64[4',5,6]\n"
 	"    %21 = add %11, %20 : f64[4',5,6]\n"
 	"    %22 = layer_norm %21, %2, %3 {eps = 1e-05} : f64[4',5,6]\n"
@@ -392,7 +411,8 @@ static void check_differences(Test *t, const Var *v, const InterpSlot *grads)
 {
 	const double h = 1e-3;
 	double *x = interp_find(t->env.vars, v->name)->v;
-	const InterpSlot *g = interp_find((InterpSlot *)(uintptr_t)grads, arena_printf(t->arena, "grad:%s", v->name));
+	const InterpSlot *g = interp_find((InterpSlot *)(uintptr_t)grads,
+					  arena_printf(t->arena, "grad:%s", v->name));
 	check(t, g != NULL, "no gradient of %s", v->name);
 	for (int64_t i = 0; g && i < type_elems(&v->type); i++) {
 		double keep = x[i];
@@ -400,8 +420,9 @@ static void check_differences(Test *t, const Var *v, const InterpSlot *grads)
 		double far = loss_at(t, &x[i], keep + 2 * h) - loss_at(t, &x[i], keep - 2 * h);
 		double d = (8 * near - far) / (12 * h);
 		x[i] = keep;
-		check(t, fabs(d - g->v[i]) <= 1e-8 + 1e-6 * fabs(d), "gradient of %s[%lld]: expected %.9g, got %.9g", v->name,
-		      (long long)i, d, g->v[i]);
+		check(t, fabs(d - g->v[i]) <= 1e-8 + 1e-6 * fabs(d),
+		      "gradient of %s[%lld]: expected %.9g, got %.9g", v->name, (long long)i, d,
+		      g->v[i]);
 	}
 }
 
@@ -438,7 +459,8 @@ static void test_simplify(Test *t)
 	run(t, "step");
 	double before = element(t, t->env.outputs, "loss", 0);
 	check(t, simplify_func(ir_find_func(t->m, "step"), true), "nothing to simplify");
-	check(t, !simplify_func(ir_find_func(t->m, "step"), true), "a second time changes something");
+	check(t, !simplify_func(ir_find_func(t->m, "step"), true),
+	      "a second time changes something");
 	run(t, "step");
 	double after = element(t, t->env.outputs, "loss", 0);
 	check(t, before == after, "expected %.17g, got %.17g", before, after);
