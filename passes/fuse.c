@@ -409,7 +409,7 @@ static bool delay_pays(const Fuse *f, const Group *g, const Group *other, const 
 	for (size_t i = 0; i < g->members.len; i++)
 		for (int k = 0; k < g->members.at[i]->nres; k++) {
 			const Value *v = g->members.at[i]->res[k];
-			if (!used_only_in(f, v, g, other, -1) && used_only_in(f, v, g, other, n->pos))
+			if (!used_only_in(f, v, g, NULL, -1) && used_only_in(f, v, g, other, n->pos))
 				saved += type_bytes(&v->type);
 		}
 	return held <= saved + SMALL_BYTES;
@@ -465,12 +465,22 @@ static bool members_conflict(const Fuse *f, const Group *g, const Node *n)
 	return false;
 }
 
-/* A reduction over other axes reads n next: joining would tear that apart. */
+/* A large value of the group that n alone still reads: joining saves it. */
+static bool saves_operand(const Fuse *f, const Group *g, const Node *n)
+{
+	for (int i = 0; i < n->nargs; i++)
+		if (group_of(f, n->arg[i]) == g && same_dims(&n->arg[i]->type, &g->domain) &&
+		    used_only_in(f, n->arg[i], g, NULL, n->pos))
+			return true;
+	return false;
+}
+
+/* A reduction over other axes reads n next: joining would tear that apart, and saves nothing. */
 static bool users_conflict(const Fuse *f, const Group *g, const Node *n)
 {
 	if (is_reduce(n))
 		return g->kind == GROUP_MAP && members_conflict(f, g, n);
-	if (g->kind == GROUP_MAP || n->nres != 1 || n->op == OP_reshape)
+	if (g->kind == GROUP_MAP || n->nres != 1 || n->op == OP_reshape || saves_operand(f, g, n))
 		return false;
 	const Value *v = n->res[0];
 	for (int32_t u = f->first_user[v->id]; u < f->first_user[v->id + 1]; u++) {
@@ -564,6 +574,22 @@ static void try_merge(Fuse *f, Group *g, Group *b, const Node *n)
 		merge_groups(f, g, b);
 }
 
+/* Two reductions of one value over the same axes read it once: the group of the reduction n takes in the last one that reads an
+ * operand of its own, and is noted as the last. */
+static void merge_siblings(Fuse *f, Group *g, const Node *n)
+{
+	for (size_t i = 0; i < g->operands.len; i++) {
+		const Value *v = g->operands.at[i];
+		int32_t other = f->reducer[v->id];
+		if (!same_dims(&v->type, &g->domain))
+			continue;
+		Group *b = other >= 0 ? f->groups.at[other] : NULL;
+		if (b && b->kind == g->kind && same_nest(g, b))
+			try_merge(f, g, b, n);
+		f->reducer[v->id] = g->id;
+	}
+}
+
 /* The latest group that n may join: among its operands' makers; for a reduction also among readers of its operand. */
 static Group *best_group(Fuse *f, const Node *n)
 {
@@ -605,6 +631,8 @@ static void visit(Fuse *f, Node *n)
 		g = start_group(f, n);
 	for (int i = 0; i < n->nargs && n->op != OP_reshape; i++)
 		try_merge(f, g, group_of(f, n->arg[i]), n);
+	if (is_reduce(n))
+		merge_siblings(f, g, n);
 }
 
 /* A view at the end of a group is better left outside, where it costs nothing. */
@@ -675,6 +703,7 @@ static void fuse_block(Func *fn, PassCtx *cx, Block *b)
 	f.squeezed = ARENA_ARRAY(scratch, f.nnodes, bool);
 	f.mark = ARENA_ARRAY(scratch, f.nnodes, uint32_t);
 	f.last_reader = ARENA_ARRAY(scratch, f.nvalues, int32_t);
+	f.reducer = ARENA_ARRAY(scratch, f.nvalues, int32_t);
 	f.map = ARENA_ARRAY(scratch, f.nvalues, Value *);
 	index_users(&f);
 	for (int32_t v = 0; v < f.nvalues; v++)

@@ -38,6 +38,7 @@ typedef struct Fuse {
 	int32_t *first_user, *users; /* users of value v: users[first_user[v]] .. users[first_user[v+1]], positions in the block */
 	VEC(Group *) groups;
 	int32_t *last_reader; /* value -> group that read it last, -1 */
+	int32_t *reducer;     /* value -> last group with reductions that read it, -1 */
 	bool *squeezed;       /* by position: made from a reduction without `keep` in its group */
 	uint32_t *mark;       /* by position */
 	uint32_t stamp;
