@@ -44,6 +44,7 @@ typedef struct Split {
 	Arena *scratch;
 	int stages;  /* number of loops */
 	Nodes stats; /* uses of statistics of the micro-batch */
+	Nodes echo;  /* the same in the backward pass, where the forward pass is to blame */
 	Nodes wrong; /* what no flag can allow: sums that are none, values of one micro-batch that
 			leave the loop */
 } Split;
@@ -146,6 +147,16 @@ static bool reads_batch(const Node *n)
 	return false;
 }
 
+/* True where n computes, or lets samples meet, what another size of the micro-batch would change. */
+static bool uses_statistics(const Node *n, Class cls, bool marked)
+{
+	if (n->flags & NF_BATCH_STATS || n->op == OP_assign)
+		return reads_batch(n);
+	if (marked)
+		return reads(n, C_SUM) || reads(n, C_STAT);
+	return n->nres && cls == C_STAT;
+}
+
 /* Classes and stages of the results of n, and what n says about splitting. */
 static void classify(Split *s, const Node *n)
 {
@@ -164,14 +175,11 @@ static void classify(Split *s, const Node *n)
 		if (f->stage > s->stages)
 			s->stages = f->stage;
 	}
-	bool partial = reads(n, C_SUM) || reads(n, C_STAT);
 	if (n->op == OP_batch_sum ? facts(n->arg[0])->cls != C_SUM
 				  : n->op == OP_output && reads_batch(n))
 		vec_push(s->scratch, &s->wrong, n);
-	else if (n->flags & NF_BATCH_STATS || n->op == OP_assign ? reads_batch(n)
-		 : marked                                        ? partial
-								 : n->nres && cls == C_STAT)
-		vec_push(s->scratch, &s->stats, n);
+	else if (uses_statistics(n, cls, marked))
+		vec_push(s->scratch, n->flags & NF_BACKWARD ? &s->echo : &s->stats, n);
 }
 
 /* ---- variables that a loop updates ---- */
@@ -200,6 +208,8 @@ static void analyse(Split *s)
 		classify(s, n);
 	while (mark_state(s))
 		;
+	if (!s->stats.len)
+		s->stats = s->echo;
 }
 
 bool accumulate_possible(const Func *f, const Node **why)
