@@ -101,9 +101,10 @@ tidy: all
 
 PREFIX ?= /usr/local
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/dlc $(DESTDIR)$(PREFIX)/share/dlc/models
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/dlc include/dlc share/dlc/models)
 	install -m 755 $(B)/dlc $(DESTDIR)$(PREFIX)/bin/dlc
-	install -m 644 $(B)/libdlrt.a runtime/plan.h $(wildcard runtime/dl.h) $(DESTDIR)$(PREFIX)/lib/dlc
+	install -m 644 $(B)/libdlrt.a $(DESTDIR)$(PREFIX)/lib/dlc
+	install -m 644 runtime/dl.h $(DESTDIR)$(PREFIX)/include/dlc
 	install -m 644 models/*.dl $(DESTDIR)$(PREFIX)/share/dlc/models
 
 help:
