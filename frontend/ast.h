@@ -164,11 +164,11 @@ typedef struct DataDef {
 } DataDef;
 
 /* A `model` or `train` block. */
-typedef struct Section_ {
+typedef struct AstSection {
 	Span span;
 	Stmt *body;    /* model */
 	Arg *settings; /* train */
-	struct Section_ *next;
+	struct AstSection *next;
 } AstSection;
 
 typedef struct Ast {
