@@ -228,11 +228,16 @@ static bool go_back(Session *s, char from[4300], Fail *f)
 	return load_weights(&s->t, s->o, f);
 }
 
+static const char *value_text(double v)
+{
+	return isnan(v) ? "nan" : v < 0 ? "-inf" : "inf";
+}
+
 static void say_bad(const RunBad *bad, int64_t step)
 {
-	fprintf(stderr, "note: the first result that is not finite: %s%s%s%s in step %" PRId64 ", micro-batch %" PRId64 ", element %" PRId64 " is %g\n",
+	fprintf(stderr, "note: the first result that is not finite: %s%s%s%s in step %" PRId64 ", micro-batch %" PRId64 ", element %" PRId64 " is %s\n",
 		bad->step->name, bad->step->source[0] ? " (" : "", bad->step->source, bad->step->source[0] ? ")" : "", step, bad->micro,
-		bad->element, bad->value);
+		bad->element, value_text(bad->value));
 }
 
 /* Replays up to and including step `last` (counted from 1) with every result checked. */
@@ -270,7 +275,7 @@ static void find_first_bad(Session *s, int64_t last)
 static bool not_finite(Session *s, Fail *f, const char *what, double value)
 {
 	int64_t step = s->t.state.step;
-	fail(f, EXIT_INPUT, "%s is %s at step %" PRId64 ": training stops", what, isnan(value) ? "nan" : value < 0 ? "-inf" : "inf", step);
+	fail(f, EXIT_INPUT, "%s is %s at step %" PRId64 ": training stops", what, value_text(value), step);
 	if (s->saved >= 0)
 		fail_add(f, "; %s/last.safetensors holds step %" PRId64, s->out, s->saved);
 	report(f);
@@ -320,8 +325,7 @@ static bool save(Session *s, bool numbered, Fail *f)
 static bool check_step(Session *s, const StepResult *r, const RunBad *bad, Fail *f)
 {
 	if (bad->step) {
-		fail(f, EXIT_INPUT, "%s (%s) is %g at step %" PRId64 ": training stops", bad->step->name, bad->step->source, bad->value,
-		     s->t.state.step + 1);
+		fail(f, EXIT_INPUT, "a result is %s at step %" PRId64 ": training stops", value_text(bad->value), s->t.state.step + 1);
 		report(f);
 		say_bad(bad, s->t.state.step + 1);
 		f->text[0] = 0;
