@@ -1,10 +1,11 @@
 /* Writing checkpoints; reading is in checkpoint_read.c.
  *
- *     u64 length of the header | header: JSON, padded with spaces to 8 | data of the tensors, in the header's order
+ *     u64 length of the header | header: JSON, padded with spaces to 8 | data of the tensors, in
+ * the header's order
  *
- * Tensors are sorted by name and nothing in the file depends on the moment or the arena's layout, so equal states
- * give equal bytes, whatever the plan. The file is written as last.safetensors.tmp, synced, linked to its number where one
- * is wanted, and renamed; then the folder is synced. */
+ * Tensors are sorted by name and nothing in the file depends on the moment or the arena's layout,
+ * so equal states give equal bytes, whatever the plan. The file is written as last.safetensors.tmp,
+ * synced, linked to its number where one is wanted, and renamed; then the folder is synced. */
 #include "checkpoint.h"
 
 #include "checkpoint_format.h"
@@ -24,7 +25,7 @@ struct Checkpoint {
 	const Plan *plan;
 	const PlanVar **order; /* by name */
 	char *header;
-	size_t size, used;     /* of header; the first 8 bytes are the length */
+	size_t size, used; /* of header; the first 8 bytes are the length */
 };
 
 static int by_name(const void *a, const void *b)
@@ -64,7 +65,7 @@ void checkpoint_close(Checkpoint *c)
 	free(c);
 }
 
-/* ---- the header ------------------------------------------------------------------------------------- */
+/* ---- the header ----------------------------------------------------------------------------- */
 
 __attribute__((format(printf, 2, 3))) static void put(Checkpoint *c, const char *fmt, ...)
 {
@@ -99,12 +100,13 @@ static uint64_t hash_vars(const Checkpoint *c, const Run *r)
 static void write_header(Checkpoint *c, const Run *r, const CheckpointState *s)
 {
 	c->used = 8;
-	put(c, "{\"__metadata__\":{\"data_hash\":\"%016" PRIx64 "\",\"fingerprint\":", hash_vars(c, r));
+	put(c, "{\"__metadata__\":{\"data_hash\":\"%016" PRIx64 "\",\"fingerprint\":",
+	    hash_vars(c, r));
 	put_string(c, c->plan->fingerprint);
 	put(c, ",\"format\":\"dlc\",\"model\":");
 	put_string(c, c->plan->model);
-	put(c, ",\"seed\":\"%" PRIu64 "\",\"shuffle\":\"%s\",\"step\":\"%" PRId64 "\"}", s->seed, s->shuffle ? "true" : "false",
-	    s->step);
+	put(c, ",\"seed\":\"%" PRIu64 "\",\"shuffle\":\"%s\",\"step\":\"%" PRId64 "\"}", s->seed,
+	    s->shuffle ? "true" : "false", s->step);
 	int64_t at = 0;
 	for (int i = 0; i < c->plan->nvars; i++) {
 		const PlanVar *v = c->order[i];
@@ -124,7 +126,7 @@ static void write_header(Checkpoint *c, const Run *r, const CheckpointState *s)
 		c->header[i] = (char)(unsigned char)(length >> (8 * i));
 }
 
-/* ---- files ------------------------------------------------------------------------------------------ */
+/* ---- files ---------------------------------------------------------------------------------- */
 
 bool checkpoint_folder(const char *dir, Fail *f)
 {
@@ -135,12 +137,14 @@ bool checkpoint_folder(const char *dir, Fail *f)
 		if (dir[i] == '/' || dir[i] == 0) {
 			snprintf(path, sizeof path, "%.*s", (int)i, dir);
 			if (mkdir(path, 0777) && errno != EEXIST)
-				return fail(f, EXIT_FILES, "cannot make the output folder %s: %s", path, strerror(errno));
+				return fail(f, EXIT_FILES, "cannot make the output folder %s: %s",
+					    path, strerror(errno));
 		}
 	snprintf(path, sizeof path, "%s/last.safetensors.tmp", dir);
 	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (fd < 0)
-		return fail(f, EXIT_FILES, "cannot write to the output folder %s: %s", dir, strerror(errno));
+		return fail(f, EXIT_FILES, "cannot write to the output folder %s: %s", dir,
+			    strerror(errno));
 	close(fd);
 	unlink(path);
 	return true;
@@ -173,7 +177,8 @@ static void sync_folder(const char *dir)
 	}
 }
 
-/* A second name for the same bytes: a link, under a name of its own first, as the number may exist already. */
+/* A second name for the same bytes: a link, under a name of its own first, as the number may exist
+ * already. */
 static bool link_as(const char *from, const char *to)
 {
 	char temp[4200];
@@ -182,7 +187,8 @@ static bool link_as(const char *from, const char *to)
 	return link(from, temp) == 0 && rename(temp, to) == 0;
 }
 
-bool checkpoint_save(Checkpoint *c, const Run *r, const CheckpointState *s, const char *dir, bool numbered, Fail *f)
+bool checkpoint_save(Checkpoint *c, const Run *r, const CheckpointState *s, const char *dir,
+		     bool numbered, Fail *f)
 {
 	char temp[4096], last[4096], number[4096];
 	snprintf(temp, sizeof temp, "%s/last.safetensors.tmp", dir);
@@ -190,14 +196,17 @@ bool checkpoint_save(Checkpoint *c, const Run *r, const CheckpointState *s, cons
 	snprintf(number, sizeof number, "%s/step-%" PRId64 ".safetensors", dir, s->step);
 	write_header(c, r, s);
 	bool ok = write_file(c, r, temp);
-	if (ok && numbered && !link_as(temp, number)) /* a file system without links: written twice */
+	if (ok && numbered &&
+	    !link_as(temp, number)) /* a file system without links: written twice */
 		ok = write_file(c, r, number);
 	ok = ok && rename(temp, last) == 0;
 	if (!ok) {
 		int e = errno;
 		unlink(temp);
-		return fail(f, EXIT_INPUT, "cannot save %s (step %" PRId64 "): %s; what was saved before is unchanged", last, s->step,
-			    strerror(e));
+		return fail(f, EXIT_INPUT,
+			    "cannot save %s (step %" PRId64
+			    "): %s; what was saved before is unchanged",
+			    last, s->step, strerror(e));
 	}
 	sync_folder(dir);
 	return true;

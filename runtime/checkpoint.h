@@ -1,14 +1,14 @@
 /* Checkpoints in the safetensors format: complete, atomic, byte-identical for identical states.
  *
- * A file holds every variable of the plan under its name, and in `__metadata__` what the variables do not say (step, seed,
- * order, fingerprint, a hash of the data). */
+ * A file holds every variable of the plan under its name, and in `__metadata__` what the variables
+ * do not say (step, seed, order, fingerprint, a hash of the data). */
 #ifndef DLC_RUNTIME_CHECKPOINT_H
 #define DLC_RUNTIME_CHECKPOINT_H
 
 #include "run.h"
 
 typedef struct CheckpointState {
-	int64_t step;   /* optimizer steps done */
+	int64_t step; /* optimizer steps done */
 	uint64_t seed;
 	bool shuffle;
 } CheckpointState;
@@ -21,15 +21,18 @@ void checkpoint_close(Checkpoint *c);
 
 /* Makes the folder where it does not exist, and proves that it can be written. */
 bool checkpoint_folder(const char *dir, Fail *f);
-/* Writes DIR/last.safetensors (and, numbered, DIR/step-N.safetensors): under a temporary name, synced, renamed. After a
- * failure or a kill at any moment the files of before are whole. */
-bool checkpoint_save(Checkpoint *c, const Run *r, const CheckpointState *s, const char *dir, bool numbered, Fail *f);
+/* Writes DIR/last.safetensors (and, numbered, DIR/step-N.safetensors): under a temporary name,
+ * synced, renamed. After a failure or a kill at any moment the files of before are whole. */
+bool checkpoint_save(Checkpoint *c, const Run *r, const CheckpointState *s, const char *dir,
+		     bool numbered, Fail *f);
 
-/* A file, or a folder's last.safetensors. Restores every variable and the state; strict: another model's file, or
- * one with missing, extra or misshapen tensors is refused before anything is overwritten. */
+/* A file, or a folder's last.safetensors. Restores every variable and the state; strict: another
+ * model's file, or one with missing, extra or misshapen tensors is refused before anything is
+ * overwritten. */
 bool checkpoint_resume(Run *r, const char *path, CheckpointState *s, Fail *f);
-/* Takes parameters, and running statistics where the file has them, converting from f64, f16 and bf16. Tensors that the
- * model has not are left out and named in `note` (of 512 bytes; "" without any). */
+/* Takes parameters, and running statistics where the file has them, converting from f64, f16 and
+ * bf16. Tensors that the model has not are left out and named in `note` (of 512 bytes; "" without
+ * any). */
 bool checkpoint_init(Run *r, const char *path, char *note, Fail *f);
 
 #endif

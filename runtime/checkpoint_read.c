@@ -1,7 +1,9 @@
-/* Reading safetensors: the file is mapped, its header checked as a whole, and only then copied from.
+/* Reading safetensors: the file is mapped, its header checked as a whole, and only then copied
+ * from.
  *
- * Invariants. Nothing in the arena changes unless the whole file is accepted. Offsets are checked against the file's size
- * and against each other, so that a damaged header cannot make a read leave the mapping. */
+ * Invariants. Nothing in the arena changes unless the whole file is accepted. Offsets are checked
+ * against the file's size and against each other, so that a damaged header cannot make a read leave
+ * the mapping. */
 #include "checkpoint.h"
 
 #include "checkpoint_format.h"
@@ -39,9 +41,9 @@ typedef struct File {
 	int ntensors;
 } File;
 
-static const char *const dtype_names[] = { [PD_BOOL] = "BOOL", [PD_U8] = "U8",   [PD_U16] = "U16",   [PD_I32] = "I32",
-					   [PD_I64] = "I64",   [PD_F16] = "F16", [PD_BF16] = "BF16", [PD_F32] = "F32",
-					   [PD_F64] = "F64" };
+static const char *const dtype_names[] = { [PD_BOOL] = "BOOL", [PD_U8] = "U8",   [PD_U16] = "U16",
+					   [PD_I32] = "I32",   [PD_I64] = "I64", [PD_F16] = "F16",
+					   [PD_BF16] = "BF16", [PD_F32] = "F32", [PD_F64] = "F64" };
 
 const char *safetensors_dtype(PlanDType t)
 {
@@ -75,7 +77,7 @@ uint64_t data_hash(uint64_t h, const void *p, size_t n)
 	return h ^ h >> 29;
 }
 
-/* ---- the header ------------------------------------------------------------------------------------- */
+/* ---- the header ----------------------------------------------------------------------------- */
 
 static void close_file(File *x)
 {
@@ -106,7 +108,8 @@ static bool map_file(File *x, const char *path, Fail *f)
 		return false;
 	}
 	x->size = st.st_size;
-	void *p = x->size > 0 ? mmap(NULL, (size_t)x->size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+	void *p = x->size > 0 ? mmap(NULL, (size_t)x->size, PROT_READ, MAP_PRIVATE, fd, 0)
+			      : MAP_FAILED;
 	close(fd);
 	if (p == MAP_FAILED)
 		return damaged(x, f, "the file is empty");
@@ -123,29 +126,37 @@ static bool whole_number(const json_t *j, int64_t *out)
 /* One entry of the header; bytes of its elements must match its range. */
 static bool read_tensor(const File *x, const char *name, const json_t *j, Tensor *t, Fail *f)
 {
-	const json_t *shape = json_object_get(j, "shape"), *range = json_object_get(j, "data_offsets");
+	const json_t *shape = json_object_get(j, "shape"),
+		     *range = json_object_get(j, "data_offsets");
 	const char *dtype = json_string_value(json_object_get(j, "dtype"));
 	char what[256];
-	snprintf(what, sizeof what, "tensor '%.100s' has no sound dtype, shape and data_offsets", name);
+	snprintf(what, sizeof what, "tensor '%.100s' has no sound dtype, shape and data_offsets",
+		 name);
 	*t = (Tensor){ .name = name };
-	if (!dtype || !json_is_array(shape) || json_array_size(shape) > PLAN_MAX_DIMS || json_array_size(range) != 2 ||
-	    !whole_number(json_array_get(range, 0), &t->begin) || !whole_number(json_array_get(range, 1), &t->end))
+	if (!dtype || !json_is_array(shape) || json_array_size(shape) > PLAN_MAX_DIMS ||
+	    json_array_size(range) != 2 || !whole_number(json_array_get(range, 0), &t->begin) ||
+	    !whole_number(json_array_get(range, 1), &t->end))
 		return damaged(x, f, what);
 	t->dtype = safetensors_dtype_from(dtype);
 	t->ndim = (int)json_array_size(shape);
 	int64_t bytes = t->dtype == PD_NONE ? 0 : plan_dtype_bytes(t->dtype);
 	for (int i = 0; i < t->ndim; i++)
-		if (!whole_number(json_array_get(shape, (size_t)i), &t->dim[i]) || (t->dim[i] && bytes > INT64_MAX / t->dim[i]))
+		if (!whole_number(json_array_get(shape, (size_t)i), &t->dim[i]) ||
+		    (t->dim[i] && bytes > INT64_MAX / t->dim[i]))
 			return damaged(x, f, what);
 		else
 			bytes *= t->dim[i];
 	if (t->begin > t->end || t->end > x->size - x->data_at) {
-		snprintf(what, sizeof what, "tensor '%.100s' lies at bytes %" PRId64 "..%" PRId64 " of the data, which end at %" PRId64, name,
-			 t->begin, t->end, x->size - x->data_at);
+		snprintf(what, sizeof what,
+			 "tensor '%.100s' lies at bytes %" PRId64 "..%" PRId64
+			 " of the data, which end at %" PRId64,
+			 name, t->begin, t->end, x->size - x->data_at);
 		return damaged(x, f, what);
 	}
 	if (t->dtype != PD_NONE && t->end - t->begin != bytes) {
-		snprintf(what, sizeof what, "tensor '%.100s' needs %" PRId64 " bytes and has %" PRId64, name, bytes, t->end - t->begin);
+		snprintf(what, sizeof what,
+			 "tensor '%.100s' needs %" PRId64 " bytes and has %" PRId64, name, bytes,
+			 t->end - t->begin);
 		return damaged(x, f, what);
 	}
 	t->data = x->bytes + x->data_at + t->begin;
@@ -155,7 +166,8 @@ static bool read_tensor(const File *x, const char *name, const json_t *j, Tensor
 static int by_begin(const void *a, const void *b)
 {
 	const Tensor *x = a, *y = b;
-	return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : (x->end > y->end) - (x->end < y->end);
+	return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1)
+				    : (x->end > y->end) - (x->end < y->end);
 }
 
 static bool read_header(File *x, Fail *f)
@@ -165,14 +177,18 @@ static bool read_header(File *x, Fail *f)
 	for (int i = 0; i < 8 && x->size >= 8; i++)
 		length |= (uint64_t)x->bytes[i] << (8 * i);
 	if (x->size < 8 || length < 2 || length > HEADER_MAX || (int64_t)length > x->size - 8) {
-		snprintf(what, sizeof what, "the header is to have %" PRIu64 " bytes, the file has %" PRId64, length, x->size);
+		snprintf(what, sizeof what,
+			 "the header is to have %" PRIu64 " bytes, the file has %" PRId64, length,
+			 x->size);
 		return damaged(x, f, what);
 	}
 	x->data_at = 8 + (int64_t)length;
 	json_error_t e;
-	x->header = json_loadb((const char *)x->bytes + 8, (size_t)length, JSON_REJECT_DUPLICATES, &e);
+	x->header =
+		json_loadb((const char *)x->bytes + 8, (size_t)length, JSON_REJECT_DUPLICATES, &e);
 	if (!json_is_object(x->header)) {
-		snprintf(what, sizeof what, "the header is no JSON object (%s)", x->header ? "another kind" : e.text);
+		snprintf(what, sizeof what, "the header is no JSON object (%s)",
+			 x->header ? "another kind" : e.text);
 		return damaged(x, f, what);
 	}
 	x->tensor = calloc(json_object_size(x->header) + 1, sizeof *x->tensor);
@@ -180,7 +196,8 @@ static bool read_header(File *x, Fail *f)
 		return fail(f, EXIT_FILES, "out of memory");
 	const char *name;
 	json_t *j;
-	json_object_foreach(x->header, name, j) {
+	json_object_foreach(x->header, name, j)
+	{
 		if (strcmp(name, "__metadata__") == 0)
 			continue;
 		if (!read_tensor(x, name, j, &x->tensor[x->ntensors++], f))
@@ -189,7 +206,8 @@ static bool read_header(File *x, Fail *f)
 	qsort(x->tensor, (size_t)x->ntensors, sizeof *x->tensor, by_begin);
 	for (int i = 1; i < x->ntensors; i++)
 		if (x->tensor[i].begin < x->tensor[i - 1].end) {
-			snprintf(what, sizeof what, "tensors '%.100s' and '%.100s' overlap", x->tensor[i - 1].name, x->tensor[i].name);
+			snprintf(what, sizeof what, "tensors '%.100s' and '%.100s' overlap",
+				 x->tensor[i - 1].name, x->tensor[i].name);
 			return damaged(x, f, what);
 		}
 	return true;
@@ -208,7 +226,8 @@ static bool check_hash(const File *x, Fail *f)
 	if (!text)
 		return true;
 	for (int i = 0; i < x->ntensors; i++)
-		h = data_hash(h, x->tensor[i].data, (size_t)(x->tensor[i].end - x->tensor[i].begin));
+		h = data_hash(h, x->tensor[i].data,
+			      (size_t)(x->tensor[i].end - x->tensor[i].begin));
 	return strtoull(text, NULL, 16) == h || damaged(x, f, "the data do not match their hash");
 }
 
@@ -220,7 +239,7 @@ static bool open_checkpoint(File *x, const char *path, Fail *f)
 	return false;
 }
 
-/* ---- matching against the plan ---------------------------------------------------------------------- */
+/* ---- matching against the plan -------------------------------------------------------------- */
 
 static Tensor *find(const File *x, const char *name)
 {
@@ -288,7 +307,8 @@ static void check_var(const File *x, const PlanVar *v, bool convert, bool option
 	}
 	t->used = true;
 	shape_text(t->dtype, t->ndim, t->dim, found);
-	if (!same_shape(t, v) || (t->dtype != v->dtype && !(convert && is_float(t->dtype) && is_float(v->dtype))))
+	if (!same_shape(t, v) ||
+	    (t->dtype != v->dtype && !(convert && is_float(t->dtype) && is_float(v->dtype))))
 		fault(faults, "'%s' is %s, expected %s", v->name, found, want);
 }
 
@@ -316,11 +336,14 @@ bool checkpoint_resume(Run *r, const char *path, CheckpointState *s, Fail *f)
 	File x;
 	if (!open_checkpoint(&x, path, f))
 		return false;
-	const char *fingerprint = metadata(&x, "fingerprint"), *step = metadata(&x, "step"), *seed = metadata(&x, "seed");
+	const char *fingerprint = metadata(&x, "fingerprint"), *step = metadata(&x, "step"),
+		   *seed = metadata(&x, "seed");
 	const char *model = metadata(&x, "model"), *shuffle = metadata(&x, "shuffle");
 	bool ours = fingerprint && step && seed && shuffle;
 	if (!ours) {
-		fail(f, EXIT_INPUT, "%s: no training state in this file (weights alone are taken by --init)", x.path);
+		fail(f, EXIT_INPUT,
+		     "%s: no training state in this file (weights alone are taken by --init)",
+		     x.path);
 		close_file(&x);
 		return false;
 	}
@@ -332,13 +355,14 @@ bool checkpoint_resume(Run *r, const char *path, CheckpointState *s, Fail *f)
 		if (!x.tensor[i].used)
 			fault(&faults, "'%s' is not in the model", x.tensor[i].name);
 	if (!faults.n && strcmp(fingerprint, r->plan->fingerprint))
-		fault(&faults, "its fingerprint is %s (model '%s'), expected %s (model '%s')", fingerprint, model ? model : "?",
-		      r->plan->fingerprint, r->plan->model);
+		fault(&faults, "its fingerprint is %s (model '%s'), expected %s (model '%s')",
+		      fingerprint, model ? model : "?", r->plan->fingerprint, r->plan->model);
 	bool ok = finish(&faults);
 	for (int i = 0; ok && i < r->plan->nvars; i++)
 		copy_var(r, &r->plan->vars[i], find(&x, r->plan->vars[i].name));
 	if (ok)
-		*s = (CheckpointState){ .step = strtoll(step, NULL, 10), .seed = strtoull(seed, NULL, 10),
+		*s = (CheckpointState){ .step = strtoll(step, NULL, 10),
+					.seed = strtoull(seed, NULL, 10),
 					.shuffle = strcmp(shuffle, "true") == 0 };
 	close_file(&x);
 	return ok;
@@ -355,20 +379,24 @@ bool checkpoint_init(Run *r, const char *path, char *note, Fail *f)
 	for (int i = 0; i < r->plan->nvars; i++) {
 		const PlanVar *v = &r->plan->vars[i];
 		if (v->role == PV_PARAM || v->role == PV_STAT)
-			check_var(&x, v, v->dtype == PD_F32 || v->dtype == PD_F64, v->role == PV_STAT, &faults);
+			check_var(&x, v, v->dtype == PD_F32 || v->dtype == PD_F64,
+				  v->role == PV_STAT, &faults);
 	}
 	bool ok = finish(&faults);
 	for (int i = 0; ok && i < r->plan->nvars; i++) {
 		const PlanVar *v = &r->plan->vars[i];
-		const Tensor *t = v->role == PV_PARAM || v->role == PV_STAT ? find(&x, v->name) : NULL;
+		const Tensor *t =
+			v->role == PV_PARAM || v->role == PV_STAT ? find(&x, v->name) : NULL;
 		if (t)
 			copy_var(r, v, t);
 	}
 	int extra = 0;
 	size_t n = 0;
 	for (int i = 0; ok && i < x.ntensors; i++)
-		if (!x.tensor[i].used && strncmp(x.tensor[i].name, "dlc.", 4) && extra++ < 4 && n < 400)
-			n += (size_t)snprintf(note + n, 512 - n, "%s'%.80s'", n ? ", " : "", x.tensor[i].name);
+		if (!x.tensor[i].used && strncmp(x.tensor[i].name, "dlc.", 4) && extra++ < 4 &&
+		    n < 400)
+			n += (size_t)snprintf(note + n, 512 - n, "%s'%.80s'", n ? ", " : "",
+					      x.tensor[i].name);
 	if (extra > 4)
 		snprintf(note + n, 512 - n, " and %d more", extra - 4);
 	close_file(&x);

@@ -43,11 +43,13 @@ bool load_weights(Trainer *t, const Options *o, Fail *f)
 	if (!checkpoint_init(&t->run, o->init, note, f))
 		return false;
 	if (note[0])
-		fprintf(stderr, "note: %s: left out, as the model has no such tensors: %s\n", o->init, note);
+		fprintf(stderr, "note: %s: left out, as the model has no such tensors: %s\n",
+			o->init, note);
 	return true;
 }
 
-/* For eval and predict: the named weights, else those of the last training here, else the initial ones. */
+/* For eval and predict: the named weights, else those of the last training here, else the initial
+ * ones. */
 static bool load_for_use(Trainer *t, const Options *o, Fail *f)
 {
 	char dir[256], last[300];
@@ -70,7 +72,8 @@ static bool split_of(const Trainer *t, const Options *o, DataSplit *split, Fail 
 		return true;
 	}
 	*split = strcmp(o->split, "train") == 0 ? SPLIT_TRAIN : SPLIT_TEST;
-	return !strcmp(o->split, "train") || !strcmp(o->split, "test") || !strcmp(o->split, "validation") ||
+	return !strcmp(o->split, "train") || !strcmp(o->split, "test") ||
+	       !strcmp(o->split, "validation") ||
 	       fail(f, EXIT_FILES, "--split %s: expected train or test", o->split);
 }
 
@@ -83,7 +86,8 @@ int command_eval(const Plan *plan, const Options *o)
 	EvalResult r;
 	if (!trainer_open(&t, plan, &to, "eval eval1", &f))
 		return report(&f);
-	if (!load_for_use(&t, o, &f) || !split_of(&t, o, &split, &f) || !trainer_eval(&t, split, &r, &f)) {
+	if (!load_for_use(&t, o, &f) || !split_of(&t, o, &split, &f) ||
+	    !trainer_eval(&t, split, &r, &f)) {
 		trainer_close(&t);
 		return report(&f);
 	}
@@ -120,16 +124,18 @@ int command_predict(const Plan *plan, const Options *o)
 	}
 	if (!trainer_open(&t, plan, &to, "predict predict1", &f))
 		return report(&f);
-	bool ok = load_for_use(&t, o, &f) && split_of(&t, o, &split, &f) && trainer_predict(&t, split, o->output, &samples, &f);
+	bool ok = load_for_use(&t, o, &f) && split_of(&t, o, &split, &f) &&
+		  trainer_predict(&t, split, o->output, &samples, &f);
 	trainer_close(&t);
 	if (!ok)
 		return report(&f);
 	if (!o->quiet)
-		printf("%s: predictions of %" PRId64 " %s samples\n", o->output, samples, split == SPLIT_TEST ? "test" : "training");
+		printf("%s: predictions of %" PRId64 " %s samples\n", o->output, samples,
+		       split == SPLIT_TEST ? "test" : "training");
 	return EXIT_DONE;
 }
 
-/* ---- info ------------------------------------------------------------------------------------------- */
+/* ---- info ----------------------------------------------------------------------------------- */
 
 static void print_dims(FILE *out, int ndim, const int64_t *dim, const char *between)
 {
@@ -173,7 +179,8 @@ static void info_json(const Plan *plan)
 		}
 		printf("]}");
 	}
-	printf("],\"fingerprint\":\"%s\",\"threads\":%d,\"seed\":%" PRIu64 "}\n", plan->fingerprint, plan->threads, plan->seed);
+	printf("],\"fingerprint\":\"%s\",\"threads\":%d,\"seed\":%" PRIu64 "}\n", plan->fingerprint,
+	       plan->threads, plan->seed);
 }
 
 static void info_text(const Plan *plan)
@@ -183,10 +190,13 @@ static void info_text(const Plan *plan)
 	for (int i = 0; i < plan->nvars; i++)
 		if (plan->vars[i].role == PV_PARAM)
 			count += plan->vars[i].bytes / plan_dtype_bytes(plan->vars[i].dtype);
-	printf("%s (%s), compiled for %s, at most %d threads\n", plan->model, plan->model_path, plan->target, plan->threads);
+	printf("%s (%s), compiled for %s, at most %d threads\n", plan->model, plan->model_path,
+	       plan->target, plan->threads);
 	printf("memory      arena %s of a budget of %s\n", memory_text(plan->arena_bytes, arena),
-	       plan->budget_bytes == INT64_MAX ? "any size" : memory_text(plan->budget_bytes, budget));
-	printf("batch       %" PRId64 " in micro-batches of %" PRId64 "\n", plan->batch, plan->micro_batch);
+	       plan->budget_bytes == INT64_MAX ? "any size"
+					       : memory_text(plan->budget_bytes, budget));
+	printf("batch       %" PRId64 " in micro-batches of %" PRId64 "\n", plan->batch,
+	       plan->micro_batch);
 	printf("steps       %.0f\n", trainer_setting(plan, "steps", 0));
 	printf("parameters  %" PRId64 "\n", count);
 	for (int i = 0; i < plan->nvars; i++) {
@@ -201,7 +211,8 @@ static void info_text(const Plan *plan)
 		printf("data        %s (%s)\n", plan->data[i].name, plan->data[i].type);
 		for (int k = 0; k < plan->ninputs; k++)
 			if (plan->inputs[k].data == i) {
-				printf("  %-32s %s", plan->inputs[k].name, plan_dtype_name(plan->inputs[k].dtype));
+				printf("  %-32s %s", plan->inputs[k].name,
+				       plan_dtype_name(plan->inputs[k].dtype));
 				print_dims(stdout, plan->inputs[k].ndim, plan->inputs[k].dim, ", ");
 				printf("\n");
 			}
@@ -217,7 +228,7 @@ int command_info(const Plan *plan, const Options *o)
 	return EXIT_DONE;
 }
 
-/* ---- bench ------------------------------------------------------------------------------------------ */
+/* ---- bench ---------------------------------------------------------------------------------- */
 
 enum { BENCH_WARM_UP = 5, BENCH_STEPS = 50 };
 
@@ -275,8 +286,9 @@ int command_bench(const Plan *plan, const Options *o)
 		json_end(&j);
 		fputs(j.text, stdout);
 	} else {
-		printf("step: median %.3f ms, least %.3f ms over %" PRId64 " steps, %d threads; %.0f samples/s", 1e3 * median, 1e3 * least, n,
-		       t.run.threads, samples);
+		printf("step: median %.3f ms, least %.3f ms over %" PRId64
+		       " steps, %d threads; %.0f samples/s",
+		       1e3 * median, 1e3 * least, n, t.run.threads, samples);
 		if (tokens)
 			printf(", %.0f tokens/s", samples * (double)tokens);
 		printf("\n");

@@ -1,8 +1,10 @@
-/* The command `train`: the loop around trainer_step, with evaluation, saving, metrics, progress and the ways to stop.
+/* The command `train`: the loop around trainer_step, with evaluation, saving, metrics, progress and
+ * the ways to stop.
  *
- * A state is saved only after every variable in it was found finite, so a run that went wrong never replaces a good
- * checkpoint. When a loss is not finite, the run goes back to the last state it knows (saved, resumed or initial) and replays,
- * which gives the same numbers, with each result checked: so it can name the step and the op where it began. */
+ * A state is saved only after every variable in it was found finite, so a run that went wrong never
+ * replaces a good checkpoint. When a loss is not finite, the run goes back to the last state it
+ * knows (saved, resumed or initial) and replays, which gives the same numbers, with each result
+ * checked: so it can name the step and the op where it began. */
 #include "command.h"
 
 #include "file.h"
@@ -35,7 +37,8 @@ static void catch_signals(void)
 	sigemptyset(&a.sa_mask);
 	sigaction(SIGINT, &a, NULL);
 	sigaction(SIGTERM, &a, NULL);
-	signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is met like a full disk: by write's error */
+	/* A limit on file sizes is met like a full disk: by write's error. */
+	signal(SIGXFSZ, SIG_IGN);
 }
 
 typedef struct Session {
@@ -44,17 +47,17 @@ typedef struct Session {
 	Trainer t;
 	Progress progress;
 	char out[4096];
-	int metrics;             /* file descriptor, or -1 */
+	int metrics; /* file descriptor, or -1 */
 	int64_t total, eval_every, save_every;
-	int64_t saved;           /* step of the last save by this run; -1 */
-	int64_t evaluated;       /* step of the last evaluation; -1 */
+	int64_t saved;     /* step of the last save by this run; -1 */
+	int64_t evaluated; /* step of the last evaluation; -1 */
 	EvalResult eval;
 	double last_loss, outside_checked;
-	int skips;               /* in a row */
+	int skips; /* in a row */
 	double start;
 } Session;
 
-/* ---- starting --------------------------------------------------------------------------------------- */
+/* ---- starting ------------------------------------------------------------------------------- */
 
 static int64_t choose(int64_t given, const Plan *plan, const char *key, double dflt)
 {
@@ -86,7 +89,8 @@ static bool open_metrics(Session *s, Fail *f)
 	if (!s->o->metrics)
 		return true;
 	s->metrics = open(s->o->metrics, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-	return s->metrics >= 0 || fail(f, EXIT_FILES, "cannot write the metrics file %s: %s", s->o->metrics, strerror(errno));
+	return s->metrics >= 0 || fail(f, EXIT_FILES, "cannot write the metrics file %s: %s",
+				       s->o->metrics, strerror(errno));
 }
 
 static void note_replaced(const Session *s)
@@ -94,7 +98,8 @@ static void note_replaced(const Session *s)
 	char last[4200];
 	snprintf(last, sizeof last, "%s/last.safetensors", s->out);
 	if (!s->o->resume && !s->o->quiet && access(last, F_OK) == 0)
-		fprintf(stderr, "note: %s will be replaced (--resume %s continues it)\n", last, s->out);
+		fprintf(stderr, "note: %s will be replaced (--resume %s continues it)\n", last,
+			s->out);
 }
 
 static bool start(Session *s, Fail *f)
@@ -117,7 +122,7 @@ static bool start(Session *s, Fail *f)
 	return true;
 }
 
-/* ---- saying ----------------------------------------------------------------------------------------- */
+/* ---- saying --------------------------------------------------------------------------------- */
 
 static void write_metrics(Session *s, const JsonLine *j)
 {
@@ -159,8 +164,8 @@ static void metrics_step(Session *s, const StepResult *r)
 	write_metrics(s, &j);
 }
 
-/* What the run used of its arena: with --check-memory what it wrote (a trainer that writes beyond its plan is
- * broken), else what is in memory. */
+/* What the run used of its arena: with --check-memory what it wrote (a trainer that writes beyond
+ * its plan is broken), else what is in memory. */
 static bool measure(const Session *s, int64_t *bytes, Fail *f)
 {
 	const Run *r = &s->t.run;
@@ -169,8 +174,10 @@ static bool measure(const Session *s, int64_t *bytes, Fail *f)
 	*bytes = (*bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
 	if (!r->check_memory && *bytes > planned)
 		*bytes = planned; /* the rest of its last page */
-	return *bytes <= planned ||
-	       fail(f, EXIT_BUG, "the run wrote up to byte %" PRId64 " of an arena of %" PRId64 ": this is a bug in dlc", *bytes, planned);
+	return *bytes <= planned || fail(f, EXIT_BUG,
+					 "the run wrote up to byte %" PRId64
+					 " of an arena of %" PRId64 ": this is a bug in dlc",
+					 *bytes, planned);
 }
 
 static void final_metrics(Session *s, int64_t measured, bool interrupted)
@@ -208,12 +215,13 @@ static void final_lines(Session *s, int64_t measured, bool interrupted)
 			printf(", accuracy %.2f %%", 100 * s->eval.accuracy);
 	}
 	printf("\nsaved %s/last.safetensors\n", s->out);
-	printf("memory: planned %s, %s %s, outside the arena %s\n", memory_text(s->plan->arena_bytes, planned),
+	printf("memory: planned %s, %s %s, outside the arena %s\n",
+	       memory_text(s->plan->arena_bytes, planned),
 	       s->t.run.check_memory ? "measured" : "resident", memory_text(measured, used),
 	       memory_text(trainer_outside_bytes(&s->t), rest));
 }
 
-/* ---- not finite ------------------------------------------------------------------------------------- */
+/* ---- not finite ----------------------------------------------------------------------------- */
 
 /* Back to the last state this run knows of; false where it cannot be had again. */
 static bool go_back(Session *s, char from[4300], Fail *f)
@@ -224,7 +232,10 @@ static bool go_back(Session *s, char from[4300], Fail *f)
 		snprintf(from, 4300, "%s/last.safetensors", s->out);
 		return trainer_resume(&s->t, from, false, 0, f);
 	}
-	snprintf(from, 4300, "%s", s->o->resume ? s->o->resume : s->o->init ? s->o->init : "the initial values");
+	snprintf(from, 4300, "%s",
+		 s->o->resume ? s->o->resume
+		 : s->o->init ? s->o->init
+			      : "the initial values");
 	return load_weights(&s->t, s->o, f);
 }
 
@@ -235,9 +246,12 @@ static const char *value_text(double v)
 
 static void say_bad(const RunBad *bad, int64_t step)
 {
-	fprintf(stderr, "note: the first result that is not finite: %s%s%s%s in step %" PRId64 ", micro-batch %" PRId64 ", element %" PRId64 " is %s\n",
-		bad->step->name, bad->step->source[0] ? " (" : "", bad->step->source, bad->step->source[0] ? ")" : "", step, bad->micro,
-		bad->element, value_text(bad->value));
+	fprintf(stderr,
+		"note: the first result that is not finite: %s%s%s%s in step %" PRId64
+		", micro-batch %" PRId64 ", element %" PRId64 " is %s\n",
+		bad->step->name, bad->step->source[0] ? " (" : "", bad->step->source,
+		bad->step->source[0] ? ")" : "", step, bad->micro, bad->element,
+		value_text(bad->value));
 }
 
 /* Replays up to and including step `last` (counted from 1) with every result checked. */
@@ -248,12 +262,17 @@ static void find_first_bad(Session *s, int64_t last)
 	StepResult r;
 	RunBad bad = { 0 };
 	if (!go_back(s, from, &f)) {
-		fprintf(stderr, "note: the op is unknown, as the last state cannot be had again: %s\n", f.text);
+		fprintf(stderr,
+			"note: the op is unknown, as the last state cannot be had again: %s\n",
+			f.text);
 		return;
 	}
 	int64_t n = last - s->t.state.step;
 	if (n > REPLAY_MAX) {
-		fprintf(stderr, "note: --check-nan names the first op whose result is not finite (the last saved state is %" PRId64 " steps back)\n", n);
+		fprintf(stderr,
+			"note: --check-nan names the first op whose result is not finite (the last saved state is %" PRId64
+			" steps back)\n",
+			n);
 		return;
 	}
 	fprintf(stderr, "note: replaying %" PRId64 " steps from %s to find the op\n", n, from);
@@ -275,7 +294,8 @@ static void find_first_bad(Session *s, int64_t last)
 static bool not_finite(Session *s, Fail *f, const char *what, double value)
 {
 	int64_t step = s->t.state.step;
-	fail(f, EXIT_INPUT, "%s is %s at step %" PRId64 ": training stops", what, value_text(value), step);
+	fail(f, EXIT_INPUT, "%s is %s at step %" PRId64 ": training stops", what, value_text(value),
+	     step);
 	if (s->saved >= 0)
 		fail_add(f, "; %s/last.safetensors holds step %" PRId64, s->out, s->saved);
 	report(f);
@@ -284,7 +304,7 @@ static bool not_finite(Session *s, Fail *f, const char *what, double value)
 	return false;
 }
 
-/* ---- the loop --------------------------------------------------------------------------------------- */
+/* ---- the loop ------------------------------------------------------------------------------- */
 
 static bool evaluate(Session *s, Fail *f)
 {
@@ -325,7 +345,8 @@ static bool save(Session *s, bool numbered, Fail *f)
 static bool check_step(Session *s, const StepResult *r, const RunBad *bad, Fail *f)
 {
 	if (bad->step) {
-		fail(f, EXIT_INPUT, "a result is %s at step %" PRId64 ": training stops", value_text(bad->value), s->t.state.step + 1);
+		fail(f, EXIT_INPUT, "a result is %s at step %" PRId64 ": training stops",
+		     value_text(bad->value), s->t.state.step + 1);
 		report(f);
 		say_bad(bad, s->t.state.step + 1);
 		f->text[0] = 0;

@@ -1,15 +1,17 @@
 /* Data sets: opening, checks, order, reading.
  *
- * Method. A format file (data_idx.c, ...) says for each field and split where sample i lies in a mapped file. This file checks
- * that against what the graph reads, and copies samples into the arena, converting types on the way.
+ * Method. A format file (data_idx.c, ...) says for each field and split where sample i lies in a
+ * mapped file. This file checks that against what the graph reads, and copies samples into the
+ * arena, converting types on the way.
  *
- * Order. Step s of a run reads batch s mod B of epoch s / B, where B is the number of whole batches. Within an
- * epoch, position i reads sample permute(i): a four-round Feistel network over the smallest even number of bits that
- * covers the samples, walked until it falls inside (Black and Rogaway, 2002). So a position needs no state beyond the step, and
- * micro-batches and resumed runs read what the whole run would.
+ * Order. Step s of a run reads batch s mod B of epoch s / B, where B is the number of whole
+ * batches. Within an epoch, position i reads sample permute(i): a four-round Feistel network over
+ * the smallest even number of bits that covers the samples, walked until it falls inside (Black and
+ * Rogaway, 2002). So a position needs no state beyond the step, and micro-batches and resumed runs
+ * read what the whole run would.
  *
- * Reading ahead is left to the kernel: small files are asked for as a whole, of large ones the next batch's samples, a
- * step ahead. */
+ * Reading ahead is left to the kernel: small files are asked for as a whole, of large ones the next
+ * batch's samples, a step ahead. */
 #include "data_format.h"
 
 #include "memory.h"
@@ -26,7 +28,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define READ_WHOLE ((int64_t)1 << 30) /* files up to this size are read into the page cache at once */
+#define READ_WHOLE \
+	((int64_t)1 << 30) /* files up to this size are read into the page cache at once */
 
 struct Data {
 	const Plan *plan;
@@ -38,7 +41,7 @@ struct Data {
 	void *zeros;
 };
 
-/* ---- settings and files ----------------------------------------------------------------------------- */
+/* ---- settings and files --------------------------------------------------------------------- */
 
 bool data_parse_override(char *arg, DataOverride *o)
 {
@@ -64,11 +67,12 @@ static const PlanSetting *setting(const DataSet *s, const char *key)
 	return plan_setting(s->decl->settings, s->decl->nsettings, key);
 }
 
-static const char *override(const DataSet *s, const char *key)
+static const char * override(const DataSet *s, const char *key)
 {
 	for (int i = s->noverride - 1; i >= 0; i--) {
 		const DataOverride *o = &s->override[i];
-		if (!strcmp(o->name, s->decl->name) && !strcmp(o->key ? o->key : main_key(s->decl->type), key))
+		if (!strcmp(o->name, s->decl->name) &&
+		    !strcmp(o->key ? o->key : main_key(s->decl->type), key))
 			return o->value;
 	}
 	return NULL;
@@ -94,7 +98,8 @@ bool data_number(const DataSet *s, const char *key, double dflt, double *out, Fa
 		char *end;
 		*out = strtod(given, &end);
 		if (end == given || *end || !isfinite(*out))
-			return fail(f, EXIT_FILES, "--data %s.%s: expected a number, got '%s'", s->decl->name, key, given);
+			return fail(f, EXIT_FILES, "--data %s.%s: expected a number, got '%s'",
+				    s->decl->name, key, given);
 	}
 	return true;
 }
@@ -117,7 +122,8 @@ static bool open_file(const char *path, int *fd, struct stat *st, Fail *f)
 	if (S_ISREG(st->st_mode))
 		return true;
 	close(*fd);
-	return fail(f, EXIT_FILES, "%s: expected a file, found %s", path, S_ISDIR(st->st_mode) ? "a folder" : "something else");
+	return fail(f, EXIT_FILES, "%s: expected a file, found %s", path,
+		    S_ISDIR(st->st_mode) ? "a folder" : "something else");
 }
 
 /* Maps the open file; fd is closed. NULL after filling f. */
@@ -155,7 +161,8 @@ const DataMap *data_map(DataSet *s, const char *path, const char *shown, Fail *f
 		return NULL;
 	if (is_gzip(fd)) {
 		close(fd);
-		if (!cache_file(path, "raw", cache_gunzip, cached, sizeof cached, f) || !open_file(cached, &fd, &st, f))
+		if (!cache_file(path, "raw", cache_gunzip, cached, sizeof cached, f) ||
+		    !open_file(cached, &fd, &st, f))
 			return NULL;
 	}
 	void *p = map_file(fd, st.st_size, shown, f);
@@ -167,7 +174,9 @@ const DataMap *data_map(DataSet *s, const char *path, const char *shown, Fail *f
 			fail(f, EXIT_FILES, "out of memory");
 		return NULL;
 	}
-	*m = (DataMap){ .path = strdup(shown), .file = strdup(path), .bytes = p, .size = st.st_size };
+	*m = (DataMap){
+		.path = strdup(shown), .file = strdup(path), .bytes = p, .size = st.st_size
+	};
 	if (!m->path || !m->file) {
 		map_free(m);
 		fail(f, EXIT_FILES, "out of memory");
@@ -182,7 +191,9 @@ bool data_hold_out(DataField both[SPLITS], double fraction, const char *name, Fa
 {
 	DataField *train = &both[SPLIT_TRAIN], *test = &both[SPLIT_TEST];
 	if (!(fraction >= 0 && fraction < 1))
-		return fail(f, EXIT_INPUT, "data '%s': validation is %g, expected a fraction in [0,1)", name, fraction);
+		return fail(f, EXIT_INPUT,
+			    "data '%s': validation is %g, expected a fraction in [0,1)", name,
+			    fraction);
 	int64_t n = (int64_t)((double)train->samples * fraction);
 	if (n == 0)
 		return true;
@@ -193,7 +204,7 @@ bool data_hold_out(DataField both[SPLITS], double fraction, const char *name, Fa
 	return true;
 }
 
-/* ---- checks ----------------------------------------------------------------------------------------- */
+/* ---- checks --------------------------------------------------------------------------------- */
 
 static const char *dims_text(int ndim, const int64_t *dim, char out[128])
 {
@@ -239,14 +250,19 @@ static bool check_shape(const PlanInput *in, const DataField *d, Fail *f)
 	if (d->ndim < 0 || same_dims(d->ndim, d->dim, in->ndim, in->dim))
 		return true;
 	char found[128], want[128];
-	return fail(f, EXIT_INPUT, "%s: a sample of '%s' has shape [%s], the model reads [%s]", d->map->path, in->name,
-		    dims_text(d->ndim, d->dim, found), dims_text(in->ndim, in->dim, want));
+	return fail(f, EXIT_INPUT, "%s: a sample of '%s' has shape [%s], the model reads [%s]",
+		    d->map->path, in->name, dims_text(d->ndim, d->dim, found),
+		    dims_text(in->ndim, in->dim, want));
 }
 
 static void integer_range(PlanDType t, double *low, double *high)
 {
 	*low = t == PD_I32 ? -2147483648.0 : t == PD_I64 ? -9.3e18 : 0;
-	*high = t == PD_BOOL ? 1 : t == PD_U8 ? 255 : t == PD_U16 ? 65535 : t == PD_I32 ? 2147483647.0 : 9.3e18;
+	*high = t == PD_BOOL  ? 1
+		: t == PD_U8  ? 255
+		: t == PD_U16 ? 65535
+		: t == PD_I32 ? 2147483647.0
+			      : 9.3e18;
 }
 
 /* Integers that the graph uses as numbers of rows or classes, or that must fit a smaller type. */
@@ -268,9 +284,11 @@ static bool check_values(const PlanInput *in, const DataField *d, Fail *f)
 		for (int64_t j = 0; j < d->elems; j++) {
 			double v = value_at(d->dtype, d->base + i * d->stride, j);
 			bool integer = whole || v == floor(v);
-			if (integer && ((v >= low && v <= high) || (in->limit > 0 && v == (double)in->ignore)))
+			if (integer &&
+			    ((v >= low && v <= high) || (in->limit > 0 && v == (double)in->ignore)))
 				continue;
-			fail(f, EXIT_INPUT, "%s: '%s' of sample %" PRId64, d->map->path, in->name, i);
+			fail(f, EXIT_INPUT, "%s: '%s' of sample %" PRId64, d->map->path, in->name,
+			     i);
 			if (d->elems > 1)
 				fail_add(f, " has at element %" PRId64 " the value %.17g", j, v);
 			else
@@ -296,25 +314,33 @@ static bool check_counts(Data *d, Fail *f)
 			const DataField *a = &d->field[0][s], *b = &d->field[i][s];
 			int64_t na = a->map ? a->samples : 0, nb = b->map ? b->samples : 0;
 			if (na != nb && na && nb)
-				return fail(f, EXIT_INPUT, "'%s' has %" PRId64 " samples (%s), but '%s' has %" PRId64 " (%s)", in[0].name,
-					    na, a->map->path, in[i].name, nb, b->map->path);
+				return fail(f, EXIT_INPUT,
+					    "'%s' has %" PRId64
+					    " samples (%s), but '%s' has %" PRId64 " (%s)",
+					    in[0].name, na, a->map->path, in[i].name, nb,
+					    b->map->path);
 			d->samples[s] = i == 0 || nb < na ? nb : d->samples[s];
 		}
 	}
 	if (d->plan->ninputs && d->samples[SPLIT_TRAIN] < d->plan->batch)
-		return fail(f, EXIT_INPUT, "%s: %" PRId64 " training samples are fewer than a batch of %" PRId64,
-			    d->field[0][SPLIT_TRAIN].map->path, d->samples[SPLIT_TRAIN], d->plan->batch);
+		return fail(f, EXIT_INPUT,
+			    "%s: %" PRId64 " training samples are fewer than a batch of %" PRId64,
+			    d->field[0][SPLIT_TRAIN].map->path, d->samples[SPLIT_TRAIN],
+			    d->plan->batch);
 	return true;
 }
 
-/* ---- opening ---------------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 static DataOpenFn format(const char *type)
 {
 	static const struct {
 		const char *type;
 		DataOpenFn open;
-	} formats[] = { { "bytes", data_open_bytes }, { "idx", data_open_idx }, { "npy", data_open_npy }, { "csv", data_open_csv } };
+	} formats[] = { { "bytes", data_open_bytes },
+			{ "idx", data_open_idx },
+			{ "npy", data_open_npy },
+			{ "csv", data_open_csv } };
 	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
 		if (strcmp(formats[i].type, type) == 0)
 			return formats[i].open;
@@ -332,12 +358,14 @@ static bool check_overrides(const Plan *plan, const DataOverride *o, int no, Fai
 			const char *key = o[i].key ? o[i].key : main_key(d->type);
 			if (plan_setting(d->settings, d->nsettings, key) || !o[i].key)
 				continue;
-			fail(f, EXIT_FILES, "--data %s.%s: %s data have no setting '%s'; there are", o[i].name, key, d->type, key);
+			fail(f, EXIT_FILES, "--data %s.%s: %s data have no setting '%s'; there are",
+			     o[i].name, key, d->type, key);
 			for (int j = 0; j < d->nsettings; j++)
 				fail_add(f, "%s %s", j ? "," : "", d->settings[j].key);
 			return false;
 		}
-		fail(f, EXIT_FILES, "--data %s: the model has no data of that name; it has", o[i].name);
+		fail(f, EXIT_FILES, "--data %s: the model has no data of that name; it has",
+		     o[i].name);
 		for (k = 0; k < plan->ndata; k++)
 			fail_add(f, "%s '%s'", k ? "," : "", plan->data[k].name);
 		if (plan->ndata == 0)
@@ -370,10 +398,13 @@ static bool open_input(Data *d, int i, const DataOverride *o, int no, Fail *f)
 {
 	const PlanInput *in = &d->plan->inputs[i];
 	const PlanData *decl = &d->plan->data[in->data];
-	DataSet set = { .plan = d->plan, .decl = decl, .override = o, .noverride = no, .maps = &d->maps };
+	DataSet set = {
+		.plan = d->plan, .decl = decl, .override = o, .noverride = no, .maps = &d->maps
+	};
 	DataOpenFn open_field = format(decl->type);
 	if (!open_field)
-		return fail(f, EXIT_BUG, "data '%s' has the unknown type '%s'", decl->name, decl->type);
+		return fail(f, EXIT_BUG, "data '%s' has the unknown type '%s'", decl->name,
+			    decl->type);
 	if (!open_field(&set, in, d->field[i], f))
 		return false;
 	d->roam[i] = set.roam;
@@ -418,8 +449,10 @@ Data *data_zeros(const Plan *plan, Fail *f)
 		return NULL;
 	}
 	for (int i = 0; i < plan->ninputs; i++) {
-		int64_t n = plan_input_sample_bytes(&plan->inputs[i]) / plan_dtype_bytes(plan->inputs[i].dtype);
-		d->field[i][SPLIT_TRAIN] = (DataField){ .base = d->zeros, .dtype = plan->inputs[i].dtype, .elems = n };
+		int64_t n = plan_input_sample_bytes(&plan->inputs[i]) /
+			    plan_dtype_bytes(plan->inputs[i].dtype);
+		d->field[i][SPLIT_TRAIN] =
+			(DataField){ .base = d->zeros, .dtype = plan->inputs[i].dtype, .elems = n };
 	}
 	d->samples[SPLIT_TRAIN] = plan->batch;
 	return d;
@@ -450,7 +483,7 @@ int64_t data_tokens(const Data *d)
 	return d->tokens;
 }
 
-/* ---- order ------------------------------------------------------------------------------------------ */
+/* ---- order ---------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t x)
 {
@@ -470,7 +503,8 @@ int64_t data_permute(uint64_t key, int64_t i, int64_t n)
 	do {
 		uint64_t left = x >> half, right = x & mask;
 		for (uint64_t round = 1; round <= 4; round++) {
-			uint64_t next = left ^ (mix(right ^ mix(key + round * 0x9e3779b97f4a7c15u)) & mask);
+			uint64_t next =
+				left ^ (mix(right ^ mix(key + round * 0x9e3779b97f4a7c15u)) & mask);
 			left = right;
 			right = next;
 		}
@@ -484,7 +518,10 @@ DataCursor data_at_step(const Data *d, DataOrder order, int64_t step)
 	int64_t batches = d->samples[SPLIT_TRAIN] / d->plan->batch;
 	if (batches < 1)
 		batches = 1; /* a model without data */
-	return (DataCursor){ .data = d, .split = SPLIT_TRAIN, .order = order, .epoch = step / batches,
+	return (DataCursor){ .data = d,
+			     .split = SPLIT_TRAIN,
+			     .order = order,
+			     .epoch = step / batches,
 			     .first = step % batches * d->plan->batch };
 }
 
@@ -493,9 +530,10 @@ DataCursor data_at_sample(const Data *d, DataSplit split, int64_t first)
 	return (DataCursor){ .data = d, .split = split, .first = first };
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
-static void convert_any(PlanDType to, void *dst, PlanDType from, const unsigned char *src, int64_t n)
+static void convert_any(PlanDType to, void *dst, PlanDType from, const unsigned char *src,
+			int64_t n)
 {
 	for (int64_t i = 0; i < n; i++) {
 		double v = value_at(from, src, i);
@@ -552,7 +590,8 @@ void data_ahead(const DataCursor *c)
 			continue;
 		for (int64_t k = 0; k < d->plan->batch; k++) {
 			int64_t shift, sample = place(c, c->first + k, d->roam[i], &shift);
-			uintptr_t at = (uintptr_t)(field->base + sample * field->stride + shift), start = at / page * page;
+			uintptr_t at = (uintptr_t)(field->base + sample * field->stride + shift),
+				  start = at / page * page;
 			size_t bytes = (size_t)(field->elems * plan_dtype_bytes(field->dtype));
 			madvise((void *)start, (size_t)(at - start) + bytes, MADV_WILLNEED);
 		}
@@ -566,8 +605,9 @@ void data_read(void *ctx, int input, int64_t first, int64_t n, void *dst)
 	const DataField *field = &c->data->field[input][c->split];
 	int64_t bytes = plan_input_sample_bytes(in);
 	for (int64_t i = 0; i < n; i++) {
-		int64_t shift, sample = place(c, c->first + first + i, c->data->roam[input], &shift);
-		convert(in->dtype, (char *)dst + i * bytes, field->dtype, field->base + sample * field->stride + shift,
-			field->elems);
+		int64_t shift,
+			sample = place(c, c->first + first + i, c->data->roam[input], &shift);
+		convert(in->dtype, (char *)dst + i * bytes, field->dtype,
+			field->base + sample * field->stride + shift, field->elems);
 	}
 }

@@ -1,8 +1,8 @@
 /* Training data: files are mapped, never held; a sample is a pure function of (seed, position).
  *
- * A data set of the plan has fields ("x", "tokens"); each is one stretch of a mapped file per split. Everything that can be
- * wrong with a file (missing, empty, truncated, wrong magic, shape or type, values out of range, too few samples)
- * is found by data_open, before the first step. */
+ * A data set of the plan has fields ("x", "tokens"); each is one stretch of a mapped file per
+ * split. Everything that can be wrong with a file (missing, empty, truncated, wrong magic, shape or
+ * type, values out of range, too few samples) is found by data_open, before the first step. */
 #ifndef DLC_RUNTIME_DATA_H
 #define DLC_RUNTIME_DATA_H
 
@@ -18,7 +18,8 @@ typedef struct DataOverride {
 
 typedef struct Data Data;
 
-/* Opens every data set and checks it against the plan. Missing files are EXIT_FILES, wrong contents EXIT_INPUT. */
+/* Opens every data set and checks it against the plan. Missing files are EXIT_FILES, wrong contents
+ * EXIT_INPUT. */
 Data *data_open(const Plan *plan, const DataOverride *o, int no, Fail *f);
 /* Synthetic data: zeros of every field, as many samples as a batch (bench without files). */
 Data *data_zeros(const Plan *plan, Fail *f);
@@ -44,11 +45,13 @@ typedef struct DataCursor {
 	int64_t epoch, first;
 } DataCursor;
 
-/* The batch of optimizer step `step`: epochs are permutations, an incomplete last batch is dropped. */
+/* The batch of optimizer step `step`: epochs are permutations, an incomplete last batch is dropped.
+ */
 DataCursor data_at_step(const Data *d, DataOrder order, int64_t step);
 /* Samples from `first` on, in file order. */
 DataCursor data_at_sample(const Data *d, DataSplit split, int64_t first);
-/* Asks the system to have the samples of a batch in memory soon; does nothing for files that are held there anyway. */
+/* Asks the system to have the samples of a batch in memory soon; does nothing for files that are
+ * held there anyway. */
 void data_ahead(const DataCursor *c);
 /* A RunSource's read; ctx is a DataCursor. */
 void data_read(void *ctx, int input, int64_t first, int64_t n, void *dst);

@@ -1,8 +1,9 @@
 /* The cache of unpacked and converted data files.
  *
- * A file that cannot be mapped as it is (`.gz`, CSV) is rewritten once, under a temporary name, and renamed when it is
- * whole; so a name in the cache always stands for complete contents. Its name holds a hash of the original's real
- * path, size and time of change: an altered original gets another cache file. */
+ * A file that cannot be mapped as it is (`.gz`, CSV) is rewritten once, under a temporary name, and
+ * renamed when it is whole; so a name in the cache always stands for complete contents. Its name
+ * holds a hash of the original's real path, size and time of change: an altered original gets
+ * another cache file. */
 #include "data_format.h"
 
 #include "file.h"
@@ -31,7 +32,8 @@ static bool usable_directory(const char *path)
 	struct stat st;
 	if (mkdir(path, 0700) && errno != EEXIST)
 		return false;
-	return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() && access(path, W_OK) == 0;
+	return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+	       access(path, W_OK) == 0;
 }
 
 static bool cache_directory(char *out, size_t size)
@@ -71,21 +73,23 @@ bool cache_gunzip(const char *path, int fd, Fail *f)
 		int code = Z_OK;
 		const char *what = gzerror(in, &code);
 		if (n < 0 || (n == 0 && code != Z_OK)) {
-			ok = fail(f, EXIT_INPUT, "%s: the gzip data are damaged or cut off (%s)", path,
-				  code == Z_BUF_ERROR ? "unexpected end of file" : what);
+			ok = fail(f, EXIT_INPUT, "%s: the gzip data are damaged or cut off (%s)",
+				  path, code == Z_BUF_ERROR ? "unexpected end of file" : what);
 			break;
 		}
 		if (n == 0)
 			break;
 		if (!write_all(fd, buffer, (size_t)n))
-			ok = fail(f, EXIT_FILES, "cannot unpack %s into the cache: %s", path, strerror(errno));
+			ok = fail(f, EXIT_FILES, "cannot unpack %s into the cache: %s", path,
+				  strerror(errno));
 	}
 	free(buffer);
 	gzclose(in);
 	return ok;
 }
 
-bool cache_file(const char *path, const char *kind, CacheMake make, char *out, size_t out_size, Fail *f)
+bool cache_file(const char *path, const char *kind, CacheMake make, char *out, size_t out_size,
+		Fail *f)
 {
 	char real[PATH_MAX], dir[PATH_MAX], temp[PATH_MAX];
 	struct stat st;
@@ -97,22 +101,28 @@ bool cache_file(const char *path, const char *kind, CacheMake make, char *out, s
 	h = hash_bytes(h, &st.st_mtim.tv_sec, sizeof st.st_mtim.tv_sec);
 	h = hash_bytes(h, &st.st_mtim.tv_nsec, sizeof st.st_mtim.tv_nsec);
 	if (!cache_directory(dir, sizeof dir - 300))
-		return fail(f, EXIT_FILES, "%s has to be unpacked once, but no cache folder can be written (XDG_CACHE_HOME, ~/.cache, /tmp)",
-			    path);
+		return fail(
+			f, EXIT_FILES,
+			"%s has to be unpacked once, but no cache folder can be written (XDG_CACHE_HOME, ~/.cache, /tmp)",
+			path);
 	const char *base = strrchr(real, '/') + 1;
-	if (snprintf(out, out_size, "%s/%.80s-%016llx.%s", dir, base, (unsigned long long)h, kind) >= (int)out_size ||
+	if (snprintf(out, out_size, "%s/%.80s-%016llx.%s", dir, base, (unsigned long long)h,
+		     kind) >= (int)out_size ||
 	    snprintf(temp, sizeof temp, "%s.%ld", out, (long)getpid()) >= (int)sizeof temp)
 		return fail(f, EXIT_FILES, "%s: the cache's path is too long", path);
 	if (access(out, R_OK) == 0)
 		return true;
 	int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return fail(f, EXIT_FILES, "cannot write the cache file %s: %s", temp, strerror(errno));
+		return fail(f, EXIT_FILES, "cannot write the cache file %s: %s", temp,
+			    strerror(errno));
 	bool ok = make(path, fd, f);
 	if (close(fd) && ok)
-		ok = fail(f, EXIT_FILES, "cannot write the cache file %s: %s", temp, strerror(errno));
+		ok = fail(f, EXIT_FILES, "cannot write the cache file %s: %s", temp,
+			  strerror(errno));
 	if (ok && rename(temp, out))
-		ok = fail(f, EXIT_FILES, "cannot rename the cache file %s: %s", temp, strerror(errno));
+		ok = fail(f, EXIT_FILES, "cannot rename the cache file %s: %s", temp,
+			  strerror(errno));
 	if (!ok)
 		unlink(temp);
 	return ok;

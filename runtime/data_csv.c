@@ -1,15 +1,15 @@
 /* CSV: a line is a sample, `features` numbers and then the target (a class or a value).
  *
- *     file, test_file   training and test samples; without test_file the last `validation` of the samples
- *     features          columns of x; the one column after them is y
- *     header            the first line holds names
+ *     file, test_file   training and test samples; without test_file the last `validation` of the
+ * samples features          columns of x; the one column after them is y header            the
+ * first line holds names
  *
  * Text is converted once, into a cache file of f64 (which holds every f32 and every class exactly):
  *
  *     u64 columns | u64 rows | rows x columns of f64
  *
- * Columns are separated by commas, or by semicolons or tabs where the first line has those and no comma; numbers may stand in
- * double quotes. `.gz` is read as it is. */
+ * Columns are separated by commas, or by semicolons or tabs where the first line has those and no
+ * comma; numbers may stand in double quotes. `.gz` is read as it is. */
 #include "data_format.h"
 
 #include "file.h"
@@ -40,7 +40,8 @@ typedef struct Csv {
 static bool flush(Csv *c)
 {
 	if (!write_all(c->fd, c->out, (size_t)c->n * sizeof *c->out))
-		return fail(c->f, EXIT_FILES, "cannot convert %s into the cache: %s", c->path, strerror(errno));
+		return fail(c->f, EXIT_FILES, "cannot convert %s into the cache: %s", c->path,
+			    strerror(errno));
 	c->n = 0;
 	return true;
 }
@@ -52,7 +53,9 @@ static bool put(Csv *c, const char *text, int64_t column)
 	while (*end == ' ')
 		end++;
 	if (end == text || *end || !isfinite(v)) {
-		fail(c->f, EXIT_INPUT, "%s:%" PRId64 ": column %" PRId64 ": expected a number, found '%s'", c->path, c->line, column, text);
+		fail(c->f, EXIT_INPUT,
+		     "%s:%" PRId64 ": column %" PRId64 ": expected a number, found '%s'", c->path,
+		     c->line, column, text);
 		if (c->rows == 0)
 			fail_add(c->f, " (is this line a header? header = true passes over it)");
 		return false;
@@ -66,8 +69,10 @@ static bool end_row(Csv *c, int64_t columns)
 	if (c->columns == 0)
 		c->columns = columns;
 	if (columns != c->columns)
-		return fail(c->f, EXIT_INPUT, "%s:%" PRId64 ": expected %" PRId64 " columns as in the first row, found %" PRId64, c->path, c->line,
-			    c->columns, columns);
+		return fail(c->f, EXIT_INPUT,
+			    "%s:%" PRId64 ": expected %" PRId64
+			    " columns as in the first row, found %" PRId64,
+			    c->path, c->line, c->columns, columns);
 	c->rows++;
 	return true;
 }
@@ -99,8 +104,10 @@ static bool read_line(Csv *c, bool *more)
 			continue;
 		}
 		if (n == FIELD_MAX)
-			return fail(c->f, EXIT_INPUT, "%s:%" PRId64 ": column %" PRId64 " is longer than %d characters", c->path, c->line, column + 1,
-				    FIELD_MAX);
+			return fail(c->f, EXIT_INPUT,
+				    "%s:%" PRId64 ": column %" PRId64
+				    " is longer than %d characters",
+				    c->path, c->line, column + 1, FIELD_MAX);
 		field[n++] = (char)ch;
 	}
 }
@@ -126,7 +133,8 @@ static bool convert(Csv *c, bool header)
 {
 	uint64_t head[2] = { 0, 0 };
 	if (!write_all(c->fd, head, sizeof head))
-		return fail(c->f, EXIT_FILES, "cannot convert %s into the cache: %s", c->path, strerror(errno));
+		return fail(c->f, EXIT_FILES, "cannot convert %s into the cache: %s", c->path,
+			    strerror(errno));
 	first_line(c, header);
 	for (bool more = true; more;)
 		if (!read_line(c, &more))
@@ -140,7 +148,8 @@ static bool convert(Csv *c, bool header)
 	head[0] = (uint64_t)c->columns;
 	head[1] = (uint64_t)c->rows;
 	return flush(c) && (pwrite(c->fd, head, sizeof head, 0) == sizeof head ||
-			    fail(c->f, EXIT_FILES, "cannot convert %s into the cache: %s", c->path, strerror(errno)));
+			    fail(c->f, EXIT_FILES, "cannot convert %s into the cache: %s", c->path,
+				 strerror(errno)));
 }
 
 static bool convert_file(const char *path, int fd, bool header, Fail *f)
@@ -169,25 +178,36 @@ static bool convert_headed(const char *path, int fd, Fail *f)
 	return convert_file(path, fd, true, f);
 }
 
-static bool open_split(DataSet *s, const PlanInput *in, const char *path, bool header, int64_t features, DataField *d, Fail *f)
+static bool open_split(DataSet *s, const PlanInput *in, const char *path, bool header,
+		       int64_t features, DataField *d, Fail *f)
 {
 	char cached[4096];
 	uint64_t head[2];
-	if (!cache_file(path, header ? "csvh" : "csv", header ? convert_headed : convert_plain, cached, sizeof cached, f))
+	if (!cache_file(path, header ? "csvh" : "csv", header ? convert_headed : convert_plain,
+			cached, sizeof cached, f))
 		return false;
 	const DataMap *map = data_map(s, cached, path, f);
 	if (!map)
 		return false;
 	if (map->size >= HEAD)
 		memcpy(head, map->bytes, sizeof head);
-	if (map->size < HEAD || head[0] == 0 || (uint64_t)map->size != HEAD + head[0] * head[1] * sizeof(double))
+	if (map->size < HEAD || head[0] == 0 ||
+	    (uint64_t)map->size != HEAD + head[0] * head[1] * sizeof(double))
 		return fail(f, EXIT_FILES, "the cache file %s is damaged: remove it", cached);
 	if (head[0] != (uint64_t)features + 1)
-		return fail(f, EXIT_INPUT, "%s: %" PRIu64 " columns, expected %" PRId64 " (%" PRId64 " features and the target)", path, head[0],
-			    features + 1, features);
+		return fail(f, EXIT_INPUT,
+			    "%s: %" PRIu64 " columns, expected %" PRId64 " (%" PRId64
+			    " features and the target)",
+			    path, head[0], features + 1, features);
 	bool target = strcmp(in->field, "y") == 0;
-	*d = (DataField){ .map = map, .base = map->bytes + HEAD + (target ? features * 8 : 0), .dtype = PD_F64, .elems = target ? 1 : features,
-			  .stride = (features + 1) * 8, .samples = (int64_t)head[1], .ndim = 1, .dim = { target ? 1 : features } };
+	*d = (DataField){ .map = map,
+			  .base = map->bytes + HEAD + (target ? features * 8 : 0),
+			  .dtype = PD_F64,
+			  .elems = target ? 1 : features,
+			  .stride = (features + 1) * 8,
+			  .samples = (int64_t)head[1],
+			  .ndim = 1,
+			  .dim = { target ? 1 : features } };
 	return true;
 }
 
@@ -196,13 +216,17 @@ bool data_open_csv(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail
 	const char *path = data_text(s, "file"), *test = data_text(s, "test_file");
 	double features, header, validation;
 	if (!path)
-		return fail(f, EXIT_FILES, "data '%s' has no file: give one with --data %s=FILE.csv", s->decl->name, s->decl->name);
-	if (!data_number(s, "features", 0, &features, f) || !data_number(s, "header", 1, &header, f) ||
+		return fail(f, EXIT_FILES,
+			    "data '%s' has no file: give one with --data %s=FILE.csv",
+			    s->decl->name, s->decl->name);
+	if (!data_number(s, "features", 0, &features, f) ||
+	    !data_number(s, "header", 1, &header, f) ||
 	    !data_number(s, "validation", 0, &validation, f))
 		return false;
 	if (!open_split(s, in, path, header != 0, (int64_t)features, &both[SPLIT_TRAIN], f))
 		return false;
 	if (test)
-		return open_split(s, in, test, header != 0, (int64_t)features, &both[SPLIT_TEST], f);
+		return open_split(s, in, test, header != 0, (int64_t)features, &both[SPLIT_TEST],
+				  f);
 	return data_hold_out(both, validation, s->decl->name, f);
 }

@@ -9,7 +9,8 @@
 /* A file, mapped read-only. */
 typedef struct DataMap {
 	struct DataMap *next;
-	char *path, *file; /* what the user gave, for messages; what is mapped (it may be a cache file) */
+	char *path, *file; /* what the user gave, for messages; what is mapped (it may be a cache
+			      file) */
 	const unsigned char *bytes;
 	int64_t size;
 } DataMap;
@@ -18,9 +19,10 @@ typedef struct DataMap {
 typedef struct DataField {
 	const DataMap *map; /* NULL: the split does not exist */
 	const unsigned char *base;
-	PlanDType dtype;    /* in the file */
+	PlanDType dtype; /* in the file */
 	int64_t elems, stride, samples;
-	int ndim;           /* dims of a sample as the file says, for messages; -1: the file does not say (bytes) */
+	int ndim; /* dims of a sample as the file says, for messages; -1: the file does not say
+		     (bytes) */
 	int64_t dim[PLAN_MAX_DIMS];
 } DataField;
 
@@ -31,7 +33,8 @@ typedef struct DataSet {
 	const DataOverride *override;
 	int noverride;
 	DataMap **maps; /* list that data_close unmaps */
-	int64_t roam;   /* training samples may start up to this many bytes later, drawn anew each epoch (windows of text) */
+	int64_t roam;   /* training samples may start up to this many bytes later, drawn anew each
+			   epoch (windows of text) */
 } DataSet;
 
 /* Opens one field; both[SPLIT_TEST].map stays NULL without a test split. */
@@ -42,21 +45,25 @@ bool data_open_idx(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail
 bool data_open_npy(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
 bool data_open_csv(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
 
-/* A setting as text, number (true and false are 1 and 0) or default: an override first, then the plan's. */
-const char *data_text(const DataSet *s, const char *key);           /* NULL when absent or "" */
+/* A setting as text, number (true and false are 1 and 0) or default: an override first, then the
+ * plan's. */
+const char *data_text(const DataSet *s, const char *key); /* NULL when absent or "" */
 bool data_number(const DataSet *s, const char *key, double dflt, double *out, Fail *f);
 
-/* Maps a file once (a second call finds it again); a gzip file is unpacked into the cache first. Messages name it `shown`. */
+/* Maps a file once (a second call finds it again); a gzip file is unpacked into the cache first.
+ * Messages name it `shown`. */
 const DataMap *data_map(DataSet *s, const char *path, const char *shown, Fail *f);
 /* Moves the last `fraction` of the training samples into the test split. */
 bool data_hold_out(DataField both[SPLITS], double fraction, const char *name, Fail *f);
 
-/* ---- data_cache.c ---- */
+/* ---- data_cache.c --------------------------------------------------------------------------- */
 
-/* The cache file that stands for `path` (by its real path, size, time of change and `kind`), made by `make` where it does not
- * exist yet: `make` writes to fd. Gives the cache file's path in `out`. */
+/* The cache file that stands for `path` (by its real path, size, time of change and `kind`), made
+ * by `make` where it does not exist yet: `make` writes to fd. Gives the cache file's path in `out`.
+ */
 typedef bool (*CacheMake)(const char *path, int fd, Fail *f);
-bool cache_file(const char *path, const char *kind, CacheMake make, char *out, size_t out_size, Fail *f);
+bool cache_file(const char *path, const char *kind, CacheMake make, char *out, size_t out_size,
+		Fail *f);
 /* A CacheMake that unpacks gzip. */
 bool cache_gunzip(const char *path, int fd, Fail *f);
 

@@ -1,4 +1,5 @@
-/* IDX, the format of MNIST and its successors: big-endian magic 0x00 0x00 type ndim, the dims, then the elements.
+/* IDX, the format of MNIST and its successors: big-endian magic 0x00 0x00 type ndim, the dims, then
+ * the elements.
  *
  *     x, y             training images and labels; a `.gz` is unpacked into the cache
  *     test_x, test_y   the test split
@@ -21,26 +22,40 @@ static bool parse(const DataMap *map, DataField *d, Fail *f)
 {
 	const unsigned char *p = map->bytes;
 	if (map->size < 8 || p[0] || p[1])
-		return fail(f, EXIT_INPUT, "%s: not an IDX file: expected it to start with 00 00 08, found %02x %02x %02x", map->path, p[0],
-			    map->size > 1 ? p[1] : 0, map->size > 2 ? p[2] : 0);
+		return fail(
+			f, EXIT_INPUT,
+			"%s: not an IDX file: expected it to start with 00 00 08, found %02x %02x %02x",
+			map->path, p[0], map->size > 1 ? p[1] : 0, map->size > 2 ? p[2] : 0);
 	if (p[2] != 0x08)
-		return fail(f, EXIT_INPUT, "%s: IDX elements of type 0x%02x, expected 0x08 (unsigned bytes)", map->path, p[2]);
+		return fail(f, EXIT_INPUT,
+			    "%s: IDX elements of type 0x%02x, expected 0x08 (unsigned bytes)",
+			    map->path, p[2]);
 	int ndim = p[3];
 	if (ndim < 1 || ndim > PLAN_MAX_DIMS)
-		return fail(f, EXIT_INPUT, "%s: IDX with %d dimensions, expected 1 to %d", map->path, ndim, PLAN_MAX_DIMS);
+		return fail(f, EXIT_INPUT, "%s: IDX with %d dimensions, expected 1 to %d",
+			    map->path, ndim, PLAN_MAX_DIMS);
 	int64_t header = 4 + 4 * ndim, elems = 1;
 	if (map->size < header)
-		return fail(f, EXIT_INPUT, "%s: cut off in the header, %" PRId64 " bytes of %" PRId64, map->path, map->size, header);
-	*d = (DataField){ .map = map, .base = p + header, .dtype = PD_U8, .samples = big_endian(p + 4), .ndim = ndim - 1 };
+		return fail(f, EXIT_INPUT,
+			    "%s: cut off in the header, %" PRId64 " bytes of %" PRId64, map->path,
+			    map->size, header);
+	*d = (DataField){ .map = map,
+			  .base = p + header,
+			  .dtype = PD_U8,
+			  .samples = big_endian(p + 4),
+			  .ndim = ndim - 1 };
 	for (int i = 1; i < ndim; i++) {
 		d->dim[i - 1] = big_endian(p + 4 + 4 * i);
 		if (d->dim[i - 1] < 1 || elems > INT64_MAX / 4294967296 / d->dim[i - 1])
-			return fail(f, EXIT_INPUT, "%s: IDX dimension %d is %" PRId64, map->path, i, d->dim[i - 1]);
+			return fail(f, EXIT_INPUT, "%s: IDX dimension %d is %" PRId64, map->path, i,
+				    d->dim[i - 1]);
 		elems *= d->dim[i - 1];
 	}
 	d->elems = d->stride = elems;
 	if (map->size < header + d->samples * elems)
-		return fail(f, EXIT_INPUT, "%s: cut off: the header promises %" PRId64 " samples of %" PRId64 " bytes, the file holds %" PRId64,
+		return fail(f, EXIT_INPUT,
+			    "%s: cut off: the header promises %" PRId64 " samples of %" PRId64
+			    " bytes, the file holds %" PRId64,
 			    map->path, d->samples, elems, (map->size - header) / elems);
 	return true;
 }
@@ -75,8 +90,10 @@ bool data_open_idx(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail
 		if (!find(s, in, split, path, sizeof path)) {
 			if (split == SPLIT_TEST)
 				return true;
-			return fail(f, EXIT_FILES, "data '%s' has no files: give a folder with --data %s=DIR, or --data %s.%s=FILE",
-				    s->decl->name, s->decl->name, s->decl->name, in->field);
+			return fail(
+				f, EXIT_FILES,
+				"data '%s' has no files: give a folder with --data %s=DIR, or --data %s.%s=FILE",
+				s->decl->name, s->decl->name, s->decl->name, in->field);
 		}
 		const DataMap *map = data_map(s, path, path, f);
 		if (!map || !parse(map, &both[split], f))

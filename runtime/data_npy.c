@@ -1,4 +1,5 @@
-/* NumPy's .npy, versions 1 to 3: magic "\x93NUMPY", a version, the header's length and a Python dictionary as text:
+/* NumPy's .npy, versions 1 to 3: magic "\x93NUMPY", a version, the header's length and a Python
+ * dictionary as text:
  *
  *     {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }
  *
@@ -24,8 +25,9 @@ static PlanDType dtype_of(const char *descr)
 	static const struct {
 		const char *descr;
 		PlanDType dtype;
-	} types[] = { { "<f4", PD_F32 }, { "<f8", PD_F64 }, { "<f2", PD_F16 }, { "|u1", PD_U8 },  { "<u1", PD_U8 },
-		      { "<u2", PD_U16 }, { "<i4", PD_I32 }, { "<i8", PD_I64 }, { "|b1", PD_BOOL } };
+	} types[] = { { "<f4", PD_F32 }, { "<f8", PD_F64 }, { "<f2", PD_F16 },
+		      { "|u1", PD_U8 },  { "<u1", PD_U8 },  { "<u2", PD_U16 },
+		      { "<i4", PD_I32 }, { "<i8", PD_I64 }, { "|b1", PD_BOOL } };
 	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
 		if (strcmp(types[i].descr, descr) == 0)
 			return types[i].dtype;
@@ -79,13 +81,18 @@ static bool parse(const DataMap *map, DataField *d, Fail *f)
 {
 	const unsigned char *p = map->bytes;
 	if (map->size < 12 || memcmp(p, "\x93NUMPY", 6) || p[6] < 1 || p[6] > 3)
-		return fail(f, EXIT_INPUT, "%s: not a .npy file: expected it to start with \\x93NUMPY and a version of 1 to 3", map->path);
+		return fail(
+			f, EXIT_INPUT,
+			"%s: not a .npy file: expected it to start with \\x93NUMPY and a version of 1 to 3",
+			map->path);
 	int64_t before = p[6] == 1 ? 10 : 12;
 	int64_t length = p[8] | p[9] << 8;
 	if (p[6] > 1)
 		length |= (int64_t)p[10] << 16 | (int64_t)p[11] << 24;
 	if (length > HEADER_MAX || map->size < before + length)
-		return fail(f, EXIT_INPUT, "%s: cut off in the header, %" PRId64 " bytes of %" PRId64, map->path, map->size, before + length);
+		return fail(f, EXIT_INPUT,
+			    "%s: cut off in the header, %" PRId64 " bytes of %" PRId64, map->path,
+			    map->size, before + length);
 	char header[HEADER_MAX + 1], descr[16] = "";
 	memcpy(header, p + before, (size_t)length);
 	header[length] = 0;
@@ -95,15 +102,23 @@ static bool parse(const DataMap *map, DataField *d, Fail *f)
 		snprintf(descr, sizeof descr, "%.*s", (int)strcspn(at + 1, "'\""), at + 1);
 	*d = (DataField){ .map = map, .base = p + before + length, .dtype = dtype_of(descr) };
 	if (d->dtype == PD_NONE)
-		return fail(f, EXIT_INPUT, "%s: elements of type '%s', expected one of <f4 <f8 <f2 |u1 <u2 <i4 <i8 |b1", map->path, descr);
+		return fail(
+			f, EXIT_INPUT,
+			"%s: elements of type '%s', expected one of <f4 <f8 <f2 |u1 <u2 <i4 <i8 |b1",
+			map->path, descr);
 	if (!fortran || strncmp(fortran, "False", 5))
-		return fail(f, EXIT_INPUT, "%s: expected C order ('fortran_order': False)", map->path);
+		return fail(f, EXIT_INPUT, "%s: expected C order ('fortran_order': False)",
+			    map->path);
 	if (!parse_shape(value_of(header, "shape"), d))
-		return fail(f, EXIT_INPUT, "%s: expected a shape of 1 to %d dimensions with the samples first", map->path, PLAN_MAX_DIMS + 1);
+		return fail(f, EXIT_INPUT,
+			    "%s: expected a shape of 1 to %d dimensions with the samples first",
+			    map->path, PLAN_MAX_DIMS + 1);
 	d->stride = d->elems * plan_dtype_bytes(d->dtype);
 	int64_t held = d->stride ? (map->size - before - length) / d->stride : 0;
 	if (held < d->samples)
-		return fail(f, EXIT_INPUT, "%s: cut off: the header promises %" PRId64 " samples of %" PRId64 " bytes, the file holds %" PRId64,
+		return fail(f, EXIT_INPUT,
+			    "%s: cut off: the header promises %" PRId64 " samples of %" PRId64
+			    " bytes, the file holds %" PRId64,
 			    map->path, d->samples, d->stride, held);
 	return true;
 }
@@ -134,8 +149,10 @@ bool data_open_npy(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail
 		if (!find(s, in, split, path, sizeof path)) {
 			if (split == SPLIT_TEST)
 				return data_hold_out(both, validation, s->decl->name, f);
-			return fail(f, EXIT_FILES, "data '%s' has no file for '%s': give one with --data %s.%s=FILE.npy", s->decl->name,
-				    in->field, s->decl->name, in->field);
+			return fail(
+				f, EXIT_FILES,
+				"data '%s' has no file for '%s': give one with --data %s.%s=FILE.npy",
+				s->decl->name, in->field, s->decl->name, in->field);
 		}
 		const DataMap *map = data_map(s, path, path, f);
 		if (!map || !parse(map, &both[split], f))

@@ -1,4 +1,5 @@
-/* The C API over train.h: a Trainer, its last failure, and the texts that the options point into. */
+/* The C API over train.h: a Trainer, its last failure, and the texts that the options point into.
+ */
 #include "dl.h"
 
 #include "train.h"
@@ -26,16 +27,21 @@ static bool parse_data(Dl *d, const char *text, int *n)
 	if (!(d->data_text = strdup(text)))
 		return fail(&d->fail, EXIT_FILES, "out of memory");
 	char *save = NULL;
-	for (char *line = strtok_r(d->data_text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+	for (char *line = strtok_r(d->data_text, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save))
 		if (*n == MAX_DATA || !data_parse_override(line, &d->data[(*n)++]))
-			return fail(&d->fail, EXIT_FILES, "data: expected name=path or name.key=value on each line");
+			return fail(&d->fail, EXIT_FILES,
+				    "data: expected name=path or name.key=value on each line");
 	return true;
 }
 
 Dl *dl_open(const DlOptions *o)
 {
 	Dl *d = calloc(1, sizeof *d);
-	TrainerOptions to = { .threads = o->threads, .no_shuffle = o->no_shuffle, .has_seed = o->seed != 0, .seed = o->seed };
+	TrainerOptions to = { .threads = o->threads,
+			      .no_shuffle = o->no_shuffle,
+			      .has_seed = o->seed != 0,
+			      .seed = o->seed };
 	if (!d || !parse_data(d, o->data, &to.ndata))
 		return d;
 	to.data = d->data;
@@ -107,7 +113,8 @@ bool dl_predict(Dl *d, const char *path)
 
 bool dl_save(Dl *d, const char *dir)
 {
-	return ready(d) && checkpoint_folder(dir, &d->fail) && trainer_save(&d->t, dir, false, &d->fail);
+	return ready(d) && checkpoint_folder(dir, &d->fail) &&
+	       trainer_save(&d->t, dir, false, &d->fail);
 }
 
 bool dl_load_weights(Dl *d, const char *path)
@@ -121,7 +128,7 @@ bool dl_resume(Dl *d, const char *path)
 	return ready(d) && trainer_resume(&d->t, path, false, 0, &d->fail);
 }
 
-/* ---- parameters ------------------------------------------------------------------------------------- */
+/* ---- parameters ----------------------------------------------------------------------------- */
 
 int dl_parameters(const Dl *d)
 {
@@ -137,8 +144,12 @@ bool dl_parameter(const Dl *d, int i, DlParameter *out)
 		const PlanVar *v = &d->t.plan->vars[k];
 		if (v->role != PV_PARAM || i-- > 0)
 			continue;
-		*out = (DlParameter){ .name = v->name, .dtype = plan_dtype_name(v->dtype), .ndim = v->ndim, .dim = v->dim,
-				      .data = d->t.run.arena.base + v->offset, .bytes = v->bytes };
+		*out = (DlParameter){ .name = v->name,
+				      .dtype = plan_dtype_name(v->dtype),
+				      .ndim = v->ndim,
+				      .dim = v->dim,
+				      .data = d->t.run.arena.base + v->offset,
+				      .bytes = v->bytes };
 		return true;
 	}
 	return false;

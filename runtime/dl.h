@@ -1,14 +1,15 @@
 /* The C API of a compiled trainer, for host programs.
  *
- * Link the model's plan.o and kernels.o with libdlrt.a (dlc --keep-sources leaves the sources), then:
+ * Link the model's plan.o and kernels.o with libdlrt.a (dlc --keep-sources leaves the sources),
+ * then:
  *
  *     Dl *dl = dl_open(&(DlOptions){ .data = "images=/data/fashion" });
  *     while (dl_step(dl, &loss) && ...)
  *     dl_save(dl, "out");
  *     dl_close(dl);
  *
- * Nothing here prints or ends the process. After dl_open a step allocates nothing. One Dl is used by one thread at a
- * time; it owns one arena of dl_arena_bytes. */
+ * Nothing here prints or ends the process. After dl_open a step allocates nothing. One Dl is used
+ * by one thread at a time; it owns one arena of dl_arena_bytes. */
 #ifndef DLC_RUNTIME_DL_H
 #define DLC_RUNTIME_DL_H
 
@@ -18,13 +19,14 @@
 typedef struct Dl Dl;
 
 typedef struct DlOptions {
-	int threads;      /* 0: as planned */
-	uint64_t seed;    /* 0: the plan's */
+	int threads;   /* 0: as planned */
+	uint64_t seed; /* 0: the plan's */
 	bool no_shuffle;
 	const char *data; /* "name=path", several separated by newlines; NULL: as declared */
 } DlOptions;
 
-/* Never NULL but for a lack of memory: on a failure dl_error says what it was, and every other call fails. */
+/* Never NULL but for a lack of memory: on a failure dl_error says what it was, and every other call
+ * fails. */
 Dl *dl_open(const DlOptions *o);
 void dl_close(Dl *d);
 const char *dl_error(const Dl *d); /* NULL while nothing has failed */

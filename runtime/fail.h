@@ -1,5 +1,6 @@
-/* How the runtime reports what went wrong: a text and the exit code it deserves, handed upwards. Nothing in the runtime but
- * main.c prints errors or ends the process, so that a host program can embed a trainer (dl.h). */
+/* How the runtime reports what went wrong: a text and the exit code it deserves, handed upwards.
+ * Nothing in the runtime but main.c prints errors or ends the process, so that a host program can
+ * embed a trainer (dl.h). */
 #ifndef DLC_RUNTIME_FAIL_H
 #define DLC_RUNTIME_FAIL_H
 

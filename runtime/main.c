@@ -27,7 +27,7 @@ static const Command commands[] = {
 	{ "bench", BENCH, command_bench, "step times, on zeros where there are no data files" },
 };
 
-typedef enum ArgKind { ARG_NONE, ARG_COUNT, ARG_SEED, ARG_TEXT, ARG_DATA, ARG_OPTIONAL_TEXT } ArgKind;
+typedef enum ArgKind { ARG_NONE, ARG_COUNT, ARG_SEED, ARG_TEXT, ARG_DATA } ArgKind;
 
 typedef struct OptionRow {
 	const char *name, *value;
@@ -41,22 +41,33 @@ typedef struct OptionRow {
 #define FIELD(NAME) offsetof(Options, NAME)
 
 static const OptionRow rows[] = {
-	{ "--steps", "N", TRAIN | BENCH, ARG_COUNT, FIELD(steps), 0, "optimizer steps in all, also after --resume" },
-	{ "--data", "NAME=PATH", TRAIN | EVAL | PREDICT | BENCH, ARG_DATA, 0, 0, "file or folder of a data set; NAME.KEY=VALUE sets any of its settings" },
-	{ "--init", "FILE", TRAIN | EVAL | PREDICT | BENCH, ARG_TEXT, FIELD(init), 0, "start from the weights of a safetensors file" },
-	{ "--resume", "PATH", TRAIN | EVAL | PREDICT | BENCH, ARG_TEXT, FIELD(resume), 0, "continue from a checkpoint, or a folder's last one" },
+	{ "--steps", "N", TRAIN | BENCH, ARG_COUNT, FIELD(steps), 0,
+	  "optimizer steps in all, also after --resume" },
+	{ "--data", "NAME=PATH", TRAIN | EVAL | PREDICT | BENCH, ARG_DATA, 0, 0,
+	  "file or folder of a data set; NAME.KEY=VALUE sets any of its settings" },
+	{ "--init", "FILE", TRAIN | EVAL | PREDICT | BENCH, ARG_TEXT, FIELD(init), 0,
+	  "start from the weights of a safetensors file" },
+	{ "--resume", "PATH", TRAIN | EVAL | PREDICT | BENCH, ARG_TEXT, FIELD(resume), 0,
+	  "continue from a checkpoint, or a folder's last one" },
 	{ "--out", "DIR", TRAIN, ARG_TEXT, FIELD(out), 0, "where checkpoints go (MODEL.run)" },
 	{ "--eval-every", "N", TRAIN, ARG_COUNT, FIELD(eval_every), 0, "evaluate every N steps" },
-	{ "--save-every", "N", TRAIN, ARG_COUNT, FIELD(save_every), 0, "save every N steps, as step-N.safetensors too" },
+	{ "--save-every", "N", TRAIN, ARG_COUNT, FIELD(save_every), 0,
+	  "save every N steps, as step-N.safetensors too" },
 	{ "--metrics", "FILE", TRAIN, ARG_TEXT, FIELD(metrics), 0, "append a JSON line a step" },
 	{ "--output", "FILE", PREDICT, ARG_TEXT, FIELD(output), 0, "where the predictions go" },
 	{ "--split", "NAME", EVAL | PREDICT, ARG_TEXT, FIELD(split), 0, "train or test" },
-	{ "--threads", "N", TRAIN | EVAL | PREDICT | BENCH, ARG_COUNT, FIELD(threads), 1, "threads, at most what the plan allows (OMP_NUM_THREADS)" },
-	{ "--seed", "N", TRAIN | EVAL | PREDICT | BENCH, ARG_SEED, FIELD(seed), 0, "seed of initial values, order and dropout" },
-	{ "--no-shuffle", NULL, TRAIN | BENCH, ARG_NONE, FIELD(no_shuffle), 0, "samples in the order of the files" },
-	{ "--check-memory", NULL, TRAIN, ARG_NONE, FIELD(check_memory), 0, "measure what the run really writes of its arena" },
-	{ "--check-nan", NULL, TRAIN, ARG_NONE, FIELD(check_nan), 0, "check each result; stop at the first that is not finite" },
-	{ "--json", NULL, EVAL | INFO | BENCH, ARG_NONE, FIELD(json), 0, "one JSON object on standard output" },
+	{ "--threads", "N", TRAIN | EVAL | PREDICT | BENCH, ARG_COUNT, FIELD(threads), 1,
+	  "threads, at most what the plan allows (OMP_NUM_THREADS)" },
+	{ "--seed", "N", TRAIN | EVAL | PREDICT | BENCH, ARG_SEED, FIELD(seed), 0,
+	  "seed of initial values, order and dropout" },
+	{ "--no-shuffle", NULL, TRAIN | BENCH, ARG_NONE, FIELD(no_shuffle), 0,
+	  "samples in the order of the files" },
+	{ "--check-memory", NULL, TRAIN, ARG_NONE, FIELD(check_memory), 0,
+	  "measure what the run really writes of its arena" },
+	{ "--check-nan", NULL, TRAIN, ARG_NONE, FIELD(check_nan), 0,
+	  "check each result; stop at the first that is not finite" },
+	{ "--json", NULL, EVAL | INFO | BENCH, ARG_NONE, FIELD(json), 0,
+	  "one JSON object on standard output" },
 	{ "--quiet", NULL, TRAIN | PREDICT, ARG_NONE, FIELD(quiet), 0, "print errors only" },
 };
 
@@ -64,7 +75,8 @@ enum { ROWS = sizeof rows / sizeof *rows, COMMANDS = sizeof commands / sizeof *c
 
 static void help(const Plan *plan, const char *program, int bits)
 {
-	printf("%s: a trainer compiled by dlc from %s\n\nusage: %s COMMAND [OPTION...]\n\n", plan->model, plan->model_path, program);
+	printf("%s: a trainer compiled by dlc from %s\n\nusage: %s COMMAND [OPTION...]\n\n",
+	       plan->model, plan->model_path, program);
 	for (int i = 0; i < COMMANDS; i++)
 		if (commands[i].bit & bits)
 			printf("  %-9s %s\n", commands[i].name, commands[i].doc);
@@ -73,15 +85,17 @@ static void help(const Plan *plan, const char *program, int bits)
 		char left[64];
 		if (!(rows[i].commands & bits))
 			continue;
-		snprintf(left, sizeof left, "%s%s%s", rows[i].name, rows[i].value ? " " : "", rows[i].value ? rows[i].value : "");
+		snprintf(left, sizeof left, "%s%s%s", rows[i].name, rows[i].value ? " " : "",
+			 rows[i].value ? rows[i].value : "");
 		printf("  %-18s %s\n", left, rows[i].doc);
 	}
 	printf("  %-18s this text; after a command, its options\n", "--help");
 	for (int i = 0; i < plan->ndata; i++)
-		printf("%s '%s' (%s)%s", i ? "," : "\ndata:", plan->data[i].name, plan->data[i].type, i == plan->ndata - 1 ? "\n" : "");
+		printf("%s '%s' (%s)%s", i ? "," : "\ndata:", plan->data[i].name,
+		       plan->data[i].type, i == plan->ndata - 1 ? "\n" : "");
 }
 
-/* ---- parsing ---------------------------------------------------------------------------------------- */
+/* ---- parsing -------------------------------------------------------------------------------- */
 
 /* Levenshtein's distance, for words up to 31 letters; longer ones are far from everything. */
 static int distance(const char *a, const char *b)
@@ -134,8 +148,11 @@ static bool parse_number(const OptionRow *row, const char *text, uint64_t *out, 
 	errno = 0;
 	unsigned long long v = strtoull(text, &end, 0);
 	bool whole = text[0] >= '0' && text[0] <= '9' && *end == 0 && errno == 0;
-	if (!whole || (row->kind == ARG_COUNT && (v > (uint64_t)INT64_MAX / 2 || (int64_t)v < row->least)))
-		return fail(f, EXIT_FILES, "%s: expected a whole number of at least %" PRId64 ", got '%s'", row->name, row->least, text);
+	if (!whole ||
+	    (row->kind == ARG_COUNT && (v > (uint64_t)INT64_MAX / 2 || (int64_t)v < row->least)))
+		return fail(f, EXIT_FILES,
+			    "%s: expected a whole number of at least %" PRId64 ", got '%s'",
+			    row->name, row->least, text);
 	*out = v;
 	return true;
 }
@@ -145,9 +162,7 @@ static bool store(const OptionRow *row, char *value, Options *o, Fail *f)
 	char *at = (char *)o + row->field;
 	uint64_t number = 0;
 	switch (row->kind) {
-	case ARG_NONE:
-		*(bool *)(void *)at = true;
-		return true;
+	case ARG_NONE: *(bool *)(void *)at = true; return true;
 	case ARG_COUNT:
 		if (!parse_number(row, value, &number, f))
 			return false;
@@ -160,10 +175,9 @@ static bool store(const OptionRow *row, char *value, Options *o, Fail *f)
 		if (o->ndata == MAX_DATA_OPTIONS)
 			return fail(f, EXIT_FILES, "more than %d --data options", MAX_DATA_OPTIONS);
 		return data_parse_override(value, &o->data[o->ndata++]) ||
-		       fail(f, EXIT_FILES, "--data: expected NAME=PATH or NAME.KEY=VALUE, got '%s'", value);
-	default:
-		*(const char **)(void *)at = value;
-		return true;
+		       fail(f, EXIT_FILES, "--data: expected NAME=PATH or NAME.KEY=VALUE, got '%s'",
+			    value);
+	default: *(const char **)(void *)at = value; return true;
 	}
 }
 
@@ -185,7 +199,8 @@ static bool parse_options(const Command *c, int argc, char **argv, Options *o, F
 			return fail(f, EXIT_FILES, "%s takes no value, got '%s'", arg, value);
 		if (rows[k].kind != ARG_NONE && !value) {
 			if (++i == argc)
-				return fail(f, EXIT_FILES, "%s needs a value (%s)", arg, rows[k].value);
+				return fail(f, EXIT_FILES, "%s needs a value (%s)", arg,
+					    rows[k].value);
 			value = argv[i];
 		}
 		if (!store(&rows[k], value, o, f))
@@ -218,14 +233,16 @@ static bool wants_help(const char *arg)
 	return !strcmp(arg, "--help") || !strcmp(arg, "-h") || !strcmp(arg, "help");
 }
 
-/* Threads that wait for each other spin for a while before they sleep. OpenMP's default is milliseconds, which on a machine
- * that does other work too makes every step wait for threads that are not running. The library reads its environment before
- * main: so it is set, and the program started again. (Not under valgrind, which would not follow.) */
+/* Threads that wait for each other spin for a while before they sleep. OpenMP's default is
+ * milliseconds, which on a machine that does other work too makes every step wait for threads that
+ * are not running. The library reads its environment before main: so it is set, and the program
+ * started again. (Not under valgrind, which would not follow.) */
 static void wait_politely(char **argv)
 {
 	char path[4096];
 	const char *preload = getenv("LD_PRELOAD");
-	if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY") || (preload && strstr(preload, "vgpreload")))
+	if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY") ||
+	    (preload && strstr(preload, "vgpreload")))
 		return;
 	ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
 	if (n <= 0 || setenv("GOMP_SPINCOUNT", "1000", 1))
@@ -260,7 +277,8 @@ int main(int argc, char **argv)
 	if (!parse_options(c, argc - 2, argv + 2, &o, &f))
 		return report(&f);
 	if (o.init && o.resume) {
-		fail(&f, EXIT_FILES, "--init and --resume exclude each other: a checkpoint holds the weights too");
+		fail(&f, EXIT_FILES,
+		     "--init and --resume exclude each other: a checkpoint holds the weights too");
 		return report(&f);
 	}
 	return c->run(plan, &o);

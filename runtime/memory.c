@@ -1,8 +1,9 @@
 /* One anonymous mapping is all the memory of a trainer.
  *
- * The mapping starts at a 2 MiB boundary and asks for huge pages; everything around it is given back, so that it counts
- * exactly its own pages. The pattern of --check-memory is a hash of the word's index: a store of any data, zeros
- * included, shows. Bytes of a word count from its low end: the machine is little-endian (as safetensors is). */
+ * The mapping starts at a 2 MiB boundary and asks for huge pages; everything around it is given
+ * back, so that it counts exactly its own pages. The pattern of --check-memory is a hash of the
+ * word's index: a store of any data, zeros included, shows. Bytes of a word count from its low end:
+ * the machine is little-endian (as safetensors is). */
 #include "memory.h"
 
 #include <errno.h>
@@ -29,19 +30,24 @@ static int64_t page_round(int64_t n)
 
 bool arena_map(ArenaMap *m, int64_t bytes, bool pattern, Fail *f)
 {
-	*m = (ArenaMap){ .bytes = bytes, .mapped = page_round(bytes > 0 ? bytes : 1), .pattern = pattern };
+	*m = (ArenaMap){ .bytes = bytes,
+			 .mapped = page_round(bytes > 0 ? bytes : 1),
+			 .pattern = pattern };
 	size_t whole = (size_t)m->mapped + HUGE;
-	unsigned char *p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	unsigned char *p =
+		mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED) {
 		char text[32];
-		return fail(f, EXIT_FILES, "cannot get the arena of %s: %s", memory_text(bytes, text), strerror(errno));
+		return fail(f, EXIT_FILES, "cannot get the arena of %s: %s",
+			    memory_text(bytes, text), strerror(errno));
 	}
 	size_t head = (HUGE - (uintptr_t)p % HUGE) % HUGE;
 	m->base = p + head;
 	if (head)
 		munmap(p, head);
 	munmap(m->base + m->mapped, whole - head - (size_t)m->mapped);
-	madvise(m->base, (size_t)m->mapped, MADV_HUGEPAGE); /* faster where it is granted, the same where not */
+	madvise(m->base, (size_t)m->mapped,
+		MADV_HUGEPAGE); /* faster where it is granted, the same where not */
 
 	int64_t words = m->mapped / 8;
 	uint64_t *w = (uint64_t *)(void *)m->base;
@@ -94,7 +100,9 @@ int64_t arena_resident(const ArenaMap *m)
 	unsigned char in_memory[4096];
 	int64_t page = sysconf(_SC_PAGESIZE), resident = 0;
 	for (int64_t at = 0; at < m->mapped; at += page * (int64_t)sizeof in_memory) {
-		int64_t left = m->mapped - at, bytes = left < page * (int64_t)sizeof in_memory ? left : page * (int64_t)sizeof in_memory;
+		int64_t left = m->mapped - at, bytes = left < page * (int64_t)sizeof in_memory
+							       ? left
+							       : page * (int64_t)sizeof in_memory;
 		if (mincore(m->base + at, (size_t)bytes, in_memory))
 			return 0;
 		for (int64_t i = 0; i < bytes / page; i++)

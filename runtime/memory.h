@@ -13,8 +13,9 @@ typedef struct ArenaMap {
 	bool pattern;
 } ArenaMap;
 
-/* Maps `bytes` of zeroed memory and touches each page, so that no later step can meet a lack of memory. With `pattern`
- * every 8 bytes hold a value of their address instead, for arena_high_water. */
+/* Maps `bytes` of zeroed memory and touches each page, so that no later step can meet a lack of
+ * memory. With `pattern` every 8 bytes hold a value of their address instead, for arena_high_water.
+ */
 bool arena_map(ArenaMap *m, int64_t bytes, bool pattern, Fail *f);
 void arena_unmap(ArenaMap *m);
 /* Changes byte `at` to something else than the pattern. */
@@ -24,7 +25,8 @@ int64_t arena_high_water(const ArenaMap *m);
 /* Bytes of its pages that are in memory. */
 int64_t arena_resident(const ArenaMap *m);
 
-/* Current anonymous resident bytes and the highest resident bytes of this process (statm and rusage; no allocation). */
+/* Current anonymous resident bytes and the highest resident bytes of this process (statm and
+ * rusage; no allocation). */
 int64_t memory_anonymous_bytes(void);
 int64_t memory_peak_rss_bytes(void);
 

@@ -1,4 +1,5 @@
-/* JSON lines and progress; see metrics.h. Everything is formatted into fixed buffers: nothing allocates. */
+/* JSON lines and progress; see metrics.h. Everything is formatted into fixed buffers: nothing
+ * allocates. */
 #include "metrics.h"
 
 #include <inttypes.h>
@@ -8,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- JSON ------------------------------------------------------------------------------------------- */
+/* ---- JSON ----------------------------------------------------------------------------------- */
 
 void json_begin(JsonLine *j)
 {
@@ -17,7 +18,8 @@ void json_begin(JsonLine *j)
 }
 
 /* Adds a field, unless it would not fit with the closing brace. */
-__attribute__((format(printf, 3, 4))) static void field(JsonLine *j, const char *key, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void field(JsonLine *j, const char *key,
+							const char *fmt, ...)
 {
 	char value[1024];
 	va_list ap;
@@ -96,13 +98,14 @@ void json_print_string(FILE *out, const char *s)
 	fputc('"', out);
 }
 
-/* ---- progress --------------------------------------------------------------------------------------- */
+/* ---- progress ------------------------------------------------------------------------------- */
 
 const char *duration_text(double seconds, char out[32])
 {
 	int64_t s = (int64_t)(seconds + 0.5);
 	if (s >= 3600)
-		snprintf(out, 32, "%" PRId64 ":%02d:%02d", s / 3600, (int)(s / 60 % 60), (int)(s % 60));
+		snprintf(out, 32, "%" PRId64 ":%02d:%02d", s / 3600, (int)(s / 60 % 60),
+			 (int)(s % 60));
 	else if (s >= 60)
 		snprintf(out, 32, "%d:%02d", (int)(s / 60), (int)(s % 60));
 	else
@@ -121,7 +124,8 @@ void progress_begin(Progress *p, const Trainer *t, int64_t total, bool quiet)
 	p->start = p->last = seconds_now();
 }
 
-static void append(char *line, size_t size, size_t *n, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+static void append(char *line, size_t size, size_t *n, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
 
 static void append(char *line, size_t size, size_t *n, const char *fmt, ...)
 {
@@ -149,7 +153,8 @@ static void show(Progress *p, int64_t step, const StepResult *r, double now)
 	size_t n = 0;
 	double spent = now - p->start, done = (double)(step - p->first);
 	double per_second = spent > 0 ? done / spent : 0;
-	double rate = per_second * (double)p->samples_per_step * (p->tokens_per_sample ? (double)p->tokens_per_sample : 1);
+	double rate = per_second * (double)p->samples_per_step *
+		      (p->tokens_per_sample ? (double)p->tokens_per_sample : 1);
 	append(line, sizeof line, &n, "step %" PRId64 "/%" PRId64, step, p->total);
 	if (p->terminal)
 		bar(line, sizeof line, &n, p, step);
@@ -160,9 +165,11 @@ static void show(Progress *p, int64_t step, const StepResult *r, double now)
 		append(line, sizeof line, &n, "  lr %.3g", r->lr);
 	if (r->has_scale)
 		append(line, sizeof line, &n, "  scale %g", r->scale);
-	append(line, sizeof line, &n, "  %.0f %s/s  %s", rate, p->tokens_per_sample ? "tokens" : "samples", memory_text(p->bytes, memory));
+	append(line, sizeof line, &n, "  %.0f %s/s  %s", rate,
+	       p->tokens_per_sample ? "tokens" : "samples", memory_text(p->bytes, memory));
 	if (per_second > 0 && step < p->total)
-		append(line, sizeof line, &n, "  %s left", duration_text((double)(p->total - step) / per_second, eta));
+		append(line, sizeof line, &n, "  %s left",
+		       duration_text((double)(p->total - step) / per_second, eta));
 	if (p->terminal)
 		fprintf(p->out, "\r%s\033[K", line);
 	else
@@ -178,7 +185,8 @@ void progress_step(Progress *p, int64_t step, const StepResult *r)
 		return;
 	double now = seconds_now();
 	int64_t part = (p->total - p->first + 19) / 20;
-	bool due = p->terminal ? now - p->last >= 0.1 : (step - p->first) % part == 0 || now - p->last >= 10;
+	bool due = p->terminal ? now - p->last >= 0.1
+			       : (step - p->first) % part == 0 || now - p->last >= 10;
 	if (due || step == p->total || step == p->first + 1)
 		show(p, step, r, now);
 }

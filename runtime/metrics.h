@@ -14,18 +14,20 @@ typedef struct JsonLine {
 
 void json_begin(JsonLine *j);
 void json_int(JsonLine *j, const char *key, int64_t v);
-void json_num(JsonLine *j, const char *key, double v);  /* 9 digits where they give the float back, else 17; null where not finite */
+void json_num(
+	JsonLine *j, const char *key,
+	double v); /* 9 digits where they give the float back, else 17; null where not finite */
 void json_bool(JsonLine *j, const char *key, bool v);
 void json_str(JsonLine *j, const char *key, const char *v);
-void json_end(JsonLine *j);                             /* closes the object, adds a newline */
+void json_end(JsonLine *j); /* closes the object, adds a newline */
 /* Writes a JSON string with its quotes. */
 void json_print_string(FILE *out, const char *s);
 
 typedef struct Progress {
 	FILE *out;
 	bool terminal, quiet;
-	int64_t first, total;     /* steps done at the start, steps in all */
-	double start, last;       /* times of the start and of the last line */
+	int64_t first, total; /* steps done at the start, steps in all */
+	double start, last;   /* times of the start and of the last line */
 	int64_t samples_per_step;
 	int64_t tokens_per_sample; /* > 0: the rate counts tokens */
 	int64_t bytes;             /* memory to show */
@@ -33,7 +35,8 @@ typedef struct Progress {
 } Progress;
 
 void progress_begin(Progress *p, const Trainer *t, int64_t total, bool quiet);
-/* Shows a step when it is time: ten times a second on a terminal, else every twentieth of the run or ten seconds. */
+/* Shows a step when it is time: ten times a second on a terminal, else every twentieth of the run
+ * or ten seconds. */
 void progress_step(Progress *p, int64_t step, const StepResult *r);
 /* Ends an open terminal line, so that other text can follow. */
 void progress_clear(Progress *p);

@@ -1,7 +1,8 @@
 /* Predictions as a .npy file.
  *
- * The output file is mapped, and each call's result is copied from the arena to its rows, so that predictions of any size need no
- * memory of their own. The file is made under a temporary name, with its blocks reserved, and renamed when it is whole. */
+ * The output file is mapped, and each call's result is copied from the arena to its rows, so that
+ * predictions of any size need no memory of their own. The file is made under a temporary name,
+ * with its blocks reserved, and renamed when it is whole. */
 #include "train.h"
 
 #include <errno.h>
@@ -16,8 +17,11 @@ enum { NPY_HEADER = 256 };
 
 static const char *npy_descr(PlanDType t)
 {
-	static const char *const descr[] = { [PD_BOOL] = "|b1", [PD_U8] = "|u1",  [PD_U16] = "<u2",  [PD_I32] = "<i4", [PD_I64] = "<i8",
-					     [PD_F16] = "<f2",  [PD_BF16] = "<u2", [PD_F32] = "<f4", [PD_F64] = "<f8" };
+	static const char *const descr[] = {
+		[PD_BOOL] = "|b1", [PD_U8] = "|u1",  [PD_U16] = "<u2",
+		[PD_I32] = "<i4",  [PD_I64] = "<i8", [PD_F16] = "<f2",
+		[PD_BF16] = "<u2", [PD_F32] = "<f4", [PD_F64] = "<f8"
+	};
 	return descr[t];
 }
 
@@ -29,10 +33,12 @@ static void npy_header(char out[NPY_HEADER], const PlanOutput *o, int64_t rows)
 	out[8] = (char)(unsigned char)(NPY_HEADER - 10);
 	out[9] = 0;
 	char text[NPY_HEADER];
-	size_t n = (size_t)snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (%" PRId64 ",", npy_descr(o->dtype),
-				    rows);
+	size_t n = (size_t)snprintf(
+		text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (%" PRId64 ",",
+		npy_descr(o->dtype), rows);
 	for (int i = 1; i < o->ndim; i++)
-		n += (size_t)snprintf(text + n, sizeof text - n, "%s%" PRId64, i > 1 ? ", " : " ", o->dim[i]);
+		n += (size_t)snprintf(text + n, sizeof text - n, "%s%" PRId64, i > 1 ? ", " : " ",
+				      o->dim[i]);
 	n += (size_t)snprintf(text + n, sizeof text - n, "), }");
 	memcpy(out + 10, text, n);
 	out[NPY_HEADER - 1] = '\n';
@@ -50,24 +56,30 @@ static bool predict_all(Trainer *t, const Target *to, DataSplit split, Fail *f)
 	while (at < to->samples) {
 		const PlanFunc *func = at + to->full->batch <= to->samples ? to->full : to->tail;
 		DataCursor cursor = data_at_sample(t->data, split, at);
-		RunCall call = { .seed = t->state.seed, .step = t->state.step, .source = { data_read, &cursor },
+		RunCall call = { .seed = t->state.seed,
+				 .step = t->state.step,
+				 .source = { data_read, &cursor },
 				 .large = to->rows + at * to->sample_bytes };
 		if (!run_call(&t->run, func, &call, f))
 			return false;
 		if (call.bad.step)
-			return fail(f, EXIT_INPUT, "prediction: %s (%s) is not finite at sample %" PRId64 " or after", call.bad.step->name,
-				    call.bad.step->source, at);
+			return fail(f, EXIT_INPUT,
+				    "prediction: %s (%s) is not finite at sample %" PRId64
+				    " or after",
+				    call.bad.step->name, call.bad.step->source, at);
 		at += func->batch;
 	}
 	return true;
 }
 
-static bool write_predictions(Trainer *t, Target *to, const PlanOutput *o, DataSplit split, int fd, const char *path, Fail *f)
+static bool write_predictions(Trainer *t, Target *to, const PlanOutput *o, DataSplit split, int fd,
+			      const char *path, Fail *f)
 {
 	int64_t size = NPY_HEADER + to->samples * to->sample_bytes;
 	int e = posix_fallocate(fd, 0, size);
 	if (e)
-		return fail(f, EXIT_FILES, "%s: cannot reserve %" PRId64 " bytes: %s", path, size, strerror(e));
+		return fail(f, EXIT_FILES, "%s: cannot reserve %" PRId64 " bytes: %s", path, size,
+			    strerror(e));
 	unsigned char *p = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
 		return fail(f, EXIT_FILES, "%s: cannot map the file: %s", path, strerror(errno));
@@ -86,7 +98,8 @@ bool trainer_predict(Trainer *t, DataSplit split, const char *path, int64_t *sam
 		return fail(f, EXIT_FILES, "this model has no 'predict' output");
 	to.samples = data_samples(t->data, split);
 	if (to.samples == 0)
-		return fail(f, EXIT_FILES, "the data have no %s split", split == SPLIT_TEST ? "test" : "training");
+		return fail(f, EXIT_FILES, "the data have no %s split",
+			    split == SPLIT_TEST ? "test" : "training");
 	if (!to.tail)
 		to.samples -= to.samples % to.full->batch;
 	to.sample_bytes = plan_output_bytes(o) / to.full->batch;

@@ -1,19 +1,21 @@
 /* Library calls by oneDNN 2.6.
  *
- * Method. A call has three operands in fixed roles (a or x, b or w, c or y), one of them the result. Matrix products are
- * described by their strides and the first implementation the library offers is taken. Convolutions are offered plain
- * NCHW tensors; the fast implementations want blocked ones, so descriptors are made with `any` layouts and where the
- * implementation chose another layout than the plain one, the operand is packed into the workspace:
+ * Method. A call has three operands in fixed roles (a or x, b or w, c or y), one of them the
+ * result. Matrix products are described by their strides and the first implementation the library
+ * offers is taken. Convolutions are offered plain NCHW tensors; the fast implementations want
+ * blocked ones, so descriptors are made with `any` layouts and where the implementation chose
+ * another layout than the plain one, the operand is packed into the workspace:
  *
  *     x  --reorder-->  [x packed]  --+
  *     w  --reorder-->  [w packed]  --+-- convolution -->  [y packed]  --reorder-->  y
  *
- * To keep packed operands small and in the cache, a packed convolution runs over slices of the batch; a weight gradient
- * adds up its slices in order. The number of slices depends on the shape alone.
+ * To keep packed operands small and in the cache, a packed convolution runs over slices of the
+ * batch; a weight gradient adds up its slices in order. The number of slices depends on the shape
+ * alone.
  *
- * Invariants. The workspace holds the packed operands and the library's scratchpad, each piece aligned to
- * PLAN_ALIGN. The query and the trainer share `prepare`, so planned and used sizes are the same number. After
- * prim_bind this file allocates nothing. */
+ * Invariants. The workspace holds the packed operands and the library's scratchpad, each piece
+ * aligned to PLAN_ALIGN. The query and the trainer share `prepare`, so planned and used sizes are
+ * the same number. After prim_bind this file allocates nothing. */
 #include "prim.h"
 
 #include <dnnl.h>
@@ -22,20 +24,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { A, B, C, ROLES };                 /* a b c, or x w y */
-enum { SLICE_BYTES = 2 << 20, SLICE_MIN = 8 }; /* packed bytes of a slice aimed at; samples it has at least */
+/* The roles: a b c, or x w y. */
+enum { A, B, C, ROLES };
+/* Packed bytes of a slice aimed at; samples it has at least. */
+enum { SLICE_BYTES = 2 << 20, SLICE_MIN = 8 };
 
 typedef struct Piece {
-	dnnl_memory_desc_t plain, inner; /* as the plan stores it; as the implementation reads or writes it */
+	dnnl_memory_desc_t plain, inner; /* as the plan stores it; as the library wants it */
 	dnnl_primitive_desc_t reorder;   /* NULL where they are the same */
-	int64_t work;                    /* offset of the packed operand in the workspace; -1 without one */
-	int64_t slice_bytes;             /* plain bytes from one slice to the next; 0: the same in all */
+	int64_t work;        /* offset of the packed operand in the workspace; -1 without one */
+	int64_t slice_bytes; /* plain bytes from one slice to the next; 0: the same in all */
 } Piece;
 
 typedef struct Prepared {
 	dnnl_primitive_desc_t main;
 	Piece piece[ROLES];
-	int result;           /* role */
+	int result; /* role */
 	int64_t slices;
 	int64_t partial_work; /* weight gradient in slices: where a slice's part goes; -1 */
 	int64_t scratch_work, bytes;
@@ -73,8 +77,12 @@ typedef struct KindInfo {
 static const KindInfo kinds[] = {
 	[PRIM_MATMUL] = { { 0, 1, 2 }, { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST }, C },
 	[PRIM_CONV] = { { 0, 1, 2 }, { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST }, C },
-	[PRIM_CONV_GRAD_X] = { { 2, 1, 0 }, { DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST }, A },
-	[PRIM_CONV_GRAD_W] = { { 0, 2, 1 }, { DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST }, B },
+	[PRIM_CONV_GRAD_X] = { { 2, 1, 0 },
+			       { DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST },
+			       A },
+	[PRIM_CONV_GRAD_W] = { { 0, 2, 1 },
+			       { DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST },
+			       B },
 };
 
 static dnnl_data_type_t data_type(PlanDType t)
@@ -97,7 +105,7 @@ static int64_t md_bytes(const dnnl_memory_desc_t *md)
 	return (int64_t)dnnl_memory_desc_get_size(md);
 }
 
-/* ---- descriptors ------------------------------------------------------------------------------------ */
+/* ---- descriptors ---------------------------------------------------------------------------- */
 
 static void prepared_free(Prepared *r)
 {
@@ -118,7 +126,8 @@ static int64_t span(const int64_t *dims, const int64_t *strides, int from, int n
 	return n;
 }
 
-static bool prepare_matmul(dnnl_engine_t engine, const PlanPrim *p, dnnl_primitive_attr_t attr, Prepared *r)
+static bool prepare_matmul(dnnl_engine_t engine, const PlanPrim *p, dnnl_primitive_attr_t attr,
+			   Prepared *r)
 {
 	for (int i = 0; i < ROLES; i++) {
 		dnnl_dims_t dims = { 0 }, strides = { 0 };
@@ -130,16 +139,19 @@ static bool prepare_matmul(dnnl_engine_t engine, const PlanPrim *p, dnnl_primiti
 			if (strides[d] == 0)
 				strides[d] = 1;
 		}
-		/* The stride of a batch axis of one element means nothing, but the library's choice reads it. */
+		/* The stride of a batch axis of one element means nothing, but the library's choice
+		 * reads it. */
 		for (int d = p->ndim - 3; d >= 0; d--)
 			if (dims[d] == 1)
 				strides[d] = span(dims, strides, d + 1, p->ndim);
-		if (dnnl_memory_desc_init_by_strides(&r->piece[i].plain, p->ndim, dims, data_type(p->dtype), strides))
+		if (dnnl_memory_desc_init_by_strides(&r->piece[i].plain, p->ndim, dims,
+						     data_type(p->dtype), strides))
 			return false;
 		r->piece[i].inner = r->piece[i].plain;
 	}
 	dnnl_matmul_desc_t d;
-	if (dnnl_matmul_desc_init(&d, &r->piece[A].plain, &r->piece[B].plain, NULL, &r->piece[C].plain))
+	if (dnnl_matmul_desc_init(&d, &r->piece[A].plain, &r->piece[B].plain, NULL,
+				  &r->piece[C].plain))
 		return false;
 	return dnnl_primitive_desc_create(&r->main, &d, attr, engine, NULL) == dnnl_success;
 }
@@ -148,7 +160,8 @@ typedef struct ConvGeometry {
 	dnnl_dims_t stride, dilation, before, after;
 } ConvGeometry;
 
-/* The library counts dilation from 0 and wants the padding after as well; the planned output size decides that. */
+/* The library counts dilation from 0 and wants the padding after as well; the planned output size
+ * decides that. */
 static ConvGeometry conv_geometry(const PlanPrim *p)
 {
 	ConvGeometry g = { 0 };
@@ -157,7 +170,8 @@ static ConvGeometry conv_geometry(const PlanPrim *p)
 		g.stride[i] = p->stride[i];
 		g.dilation[i] = p->dilation[i] - 1;
 		g.before[i] = p->pad[i];
-		g.after[i] = (p->dims[C][2 + i] - 1) * p->stride[i] + reach - p->dims[A][2 + i] - p->pad[i];
+		g.after[i] = (p->dims[C][2 + i] - 1) * p->stride[i] + reach - p->dims[A][2 + i] -
+			     p->pad[i];
 	}
 	return g;
 }
@@ -169,7 +183,8 @@ static bool conv_descs(const PlanPrim *p, int64_t n, bool any, dnnl_memory_desc_
 	dnnl_dims_t x = { n, p->dims[A][1], p->dims[A][2], p->dims[A][3] };
 	dnnl_dims_t y = { n, p->dims[C][1], p->dims[C][2], p->dims[C][3] };
 	dnnl_dims_t w = { p->dims[B][0], p->dims[B][1], p->dims[B][2], p->dims[B][3] };
-	dnnl_dims_t wg = { p->groups, p->dims[B][0] / p->groups, p->dims[B][1], p->dims[B][2], p->dims[B][3] };
+	dnnl_dims_t wg = { p->groups, p->dims[B][0] / p->groups, p->dims[B][1], p->dims[B][2],
+			   p->dims[B][3] };
 	dnnl_format_tag_t act = any ? dnnl_format_tag_any : dnnl_nchw;
 	dnnl_format_tag_t wei = any ? dnnl_format_tag_any : grouped ? dnnl_goihw : dnnl_oihw;
 	return !dnnl_memory_desc_init_by_tag(&md[A], 4, x, t, act) &&
@@ -185,23 +200,26 @@ static dnnl_primitive_desc_t conv_create(dnnl_engine_t engine, const PlanPrim *p
 	dnnl_convolution_desc_t d;
 	dnnl_status_t s;
 	if (kind == PRIM_CONV)
-		s = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct, &md[A],
-							       &md[B], NULL, &md[C], g.stride, g.dilation, g.before,
-							       g.after);
+		s = dnnl_dilated_convolution_forward_desc_init(
+			&d, dnnl_forward_training, dnnl_convolution_direct, &md[A], &md[B], NULL,
+			&md[C], g.stride, g.dilation, g.before, g.after);
 	else if (kind == PRIM_CONV_GRAD_X)
-		s = dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &md[A], &md[B], &md[C],
-								     g.stride, g.dilation, g.before, g.after);
+		s = dnnl_dilated_convolution_backward_data_desc_init(
+			&d, dnnl_convolution_direct, &md[A], &md[B], &md[C], g.stride, g.dilation,
+			g.before, g.after);
 	else
-		s = dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, &md[A], &md[B], NULL,
-									&md[C], g.stride, g.dilation, g.before,
-									g.after);
+		s = dnnl_dilated_convolution_backward_weights_desc_init(
+			&d, dnnl_convolution_direct, &md[A], &md[B], NULL, &md[C], g.stride,
+			g.dilation, g.before, g.after);
 	dnnl_primitive_desc_t pd = NULL;
-	if (s != dnnl_success || dnnl_primitive_desc_create(&pd, &d, attr, engine, hint) != dnnl_success)
+	if (s != dnnl_success ||
+	    dnnl_primitive_desc_create(&pd, &d, attr, engine, hint) != dnnl_success)
 		return NULL;
 	return pd;
 }
 
-/* A data gradient of a few channels would be padded to a full block of them: the plain form is faster. */
+/* A data gradient of a few channels would be padded to a full block of them: the plain form is
+ * faster. */
 static bool conv_may_pack(const PlanPrim *p)
 {
 	bool depthwise = p->groups > 1 && p->dims[B][1] == 1;
@@ -209,12 +227,15 @@ static bool conv_may_pack(const PlanPrim *p)
 }
 
 /* The chosen implementation for n samples at a time, and the layouts it wants. */
-static bool conv_choose(dnnl_engine_t engine, const PlanPrim *p, int64_t n, dnnl_primitive_attr_t attr, Prepared *r)
+static bool conv_choose(dnnl_engine_t engine, const PlanPrim *p, int64_t n,
+			dnnl_primitive_attr_t attr, Prepared *r)
 {
 	static const dnnl_query_t query[][ROLES] = {
 		[PRIM_CONV] = { dnnl_query_src_md, dnnl_query_weights_md, dnnl_query_dst_md },
-		[PRIM_CONV_GRAD_X] = { dnnl_query_diff_src_md, dnnl_query_weights_md, dnnl_query_diff_dst_md },
-		[PRIM_CONV_GRAD_W] = { dnnl_query_src_md, dnnl_query_diff_weights_md, dnnl_query_diff_dst_md },
+		[PRIM_CONV_GRAD_X] = { dnnl_query_diff_src_md, dnnl_query_weights_md,
+				       dnnl_query_diff_dst_md },
+		[PRIM_CONV_GRAD_W] = { dnnl_query_src_md, dnnl_query_diff_weights_md,
+				       dnnl_query_diff_dst_md },
 	};
 	dnnl_memory_desc_t md[ROLES], plain[ROLES];
 	if (!conv_descs(p, n, conv_may_pack(p), md) || !conv_descs(p, n, false, plain))
@@ -239,7 +260,8 @@ static int64_t packed_bytes(const Piece *c)
 	return dnnl_memory_desc_equal(&c->plain, &c->inner) ? 0 : align_up(md_bytes(&c->inner));
 }
 
-/* The largest divisor of the batch whose packed activations are within SLICE_BYTES, but not below SLICE_MIN. */
+/* The largest divisor of the batch whose packed activations are within SLICE_BYTES, but not below
+ * SLICE_MIN. */
 static int64_t slice_samples(int64_t batch, int64_t packed)
 {
 	int64_t best = batch;
@@ -252,7 +274,8 @@ static int64_t slice_samples(int64_t batch, int64_t packed)
 	return best;
 }
 
-static bool prepare_conv(dnnl_engine_t engine, const PlanPrim *p, dnnl_primitive_attr_t attr, Prepared *r)
+static bool prepare_conv(dnnl_engine_t engine, const PlanPrim *p, dnnl_primitive_attr_t attr,
+			 Prepared *r)
 {
 	int64_t batch = p->dims[A][0];
 	if (!conv_choose(engine, p, batch, attr, r))
@@ -277,7 +300,8 @@ static int64_t scratch_bytes(dnnl_primitive_desc_t pd)
 	return md_bytes(dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
 }
 
-/* Lays out the workspace: packed operands, the part of a sliced weight gradient, the scratchpad that all share. */
+/* Lays out the workspace: packed operands, the part of a sliced weight gradient, the scratchpad
+ * that all share. */
 static bool lay_out(dnnl_engine_t engine, dnnl_primitive_attr_t attr, Prepared *r)
 {
 	int64_t scratch = scratch_bytes(r->main);
@@ -305,7 +329,8 @@ static bool lay_out(dnnl_engine_t engine, dnnl_primitive_attr_t attr, Prepared *
 	return true;
 }
 
-/* Chooses implementations and layouts for `p`; false (and nothing held) where the library has none. */
+/* Chooses implementations and layouts for `p`; false (and nothing held) where the library has none.
+ */
 static bool prepare(dnnl_engine_t engine, const PlanPrim *p, Prepared *r)
 {
 	*r = (Prepared){ .result = kinds[p->kind].result, .slices = 1 };
@@ -315,7 +340,8 @@ static bool prepare(dnnl_engine_t engine, const PlanPrim *p, Prepared *r)
 	if (dnnl_primitive_attr_create(&attr))
 		return false;
 	bool ok = !dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) &&
-		  (p->kind == PRIM_MATMUL ? prepare_matmul(engine, p, attr, r) : prepare_conv(engine, p, attr, r)) &&
+		  (p->kind == PRIM_MATMUL ? prepare_matmul(engine, p, attr, r)
+					  : prepare_conv(engine, p, attr, r)) &&
 		  lay_out(engine, attr, r);
 	dnnl_primitive_attr_destroy(attr);
 	if (!ok)
@@ -323,7 +349,8 @@ static bool prepare(dnnl_engine_t engine, const PlanPrim *p, Prepared *r)
 	return ok;
 }
 
-/* Runs `prepare` as it would run with this many threads; the library sizes scratchpads by OpenMP's number. */
+/* Runs `prepare` as it would run with this many threads; the library sizes scratchpads by OpenMP's
+ * number. */
 static bool query(const PlanPrim *p, int threads, int64_t *bytes, char *info)
 {
 	int before = omp_get_max_threads();
@@ -360,7 +387,7 @@ void prim_describe(const PlanPrim *p, int threads, char out[PRIM_WHY])
 	query(p, threads, &bytes, out);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------ */
+/* ---- calls ---------------------------------------------------------------------------------- */
 
 PrimLib *prim_open(int threads, char why[PRIM_WHY])
 {
@@ -372,7 +399,8 @@ PrimLib *prim_open(int threads, char why[PRIM_WHY])
 		return NULL;
 	}
 	lib->threads = threads;
-	if (dnnl_stream_create(&lib->stream, lib->engine, dnnl_stream_default_flags) != dnnl_success) {
+	if (dnnl_stream_create(&lib->stream, lib->engine, dnnl_stream_default_flags) !=
+	    dnnl_success) {
 		snprintf(why, PRIM_WHY, "oneDNN cannot make a stream");
 		prim_close(lib);
 		return NULL;
@@ -434,19 +462,23 @@ static bool call_make(PrimLib *lib, const Prepared *r, PrimCall *c, char *work)
 	if (r->partial_work >= 0) {
 		if (dnnl_memory_create(&c->partial, &r->piece[B].inner, e, work + r->partial_work))
 			return false;
-		c->sum = (float *)(void *)(r->piece[B].reorder ? work + r->piece[B].work : c->plain_at[B]);
+		c->sum = (float *)(void *)(r->piece[B].reorder ? work + r->piece[B].work
+							       : c->plain_at[B]);
 		c->part = (float *)(void *)(work + r->partial_work);
 		c->sum_elems = md_bytes(&r->piece[B].inner) / (int64_t)sizeof(float);
 	}
 	dnnl_dims_t dims = { r->bytes - r->scratch_work };
-	dnnl_memory_desc_t scratch = *dnnl_primitive_desc_query_md(r->main, dnnl_query_scratchpad_md, 0);
+	dnnl_memory_desc_t scratch =
+		*dnnl_primitive_desc_query_md(r->main, dnnl_query_scratchpad_md, 0);
 	if (dims[0] > 0 && dnnl_memory_desc_init_by_tag(&scratch, 1, dims, dnnl_u8, dnnl_a))
 		return false;
-	return !dnnl_memory_create(&c->scratch, &scratch, e, dims[0] > 0 ? work + r->scratch_work : NULL) &&
+	return !dnnl_memory_create(&c->scratch, &scratch, e,
+				   dims[0] > 0 ? work + r->scratch_work : NULL) &&
 	       !dnnl_primitive_create(&c->main, r->main);
 }
 
-PrimCall *prim_bind(PrimLib *lib, const PlanPrim *p, unsigned char *arena, const int64_t *off, char why[PRIM_WHY])
+PrimCall *prim_bind(PrimLib *lib, const PlanPrim *p, unsigned char *arena, const int64_t *off,
+		    char why[PRIM_WHY])
 {
 	Prepared r;
 	if (!prepare(lib->engine, p, &r)) {
@@ -454,8 +486,10 @@ PrimCall *prim_bind(PrimLib *lib, const PlanPrim *p, unsigned char *arena, const
 		return NULL;
 	}
 	if (r.bytes > p->work_bytes) {
-		snprintf(why, PRIM_WHY, "compiled for another processor: oneDNN needs %lld bytes of workspace here, planned are %lld",
-			 (long long)r.bytes, (long long)p->work_bytes);
+		snprintf(
+			why, PRIM_WHY,
+			"compiled for another processor: oneDNN needs %lld bytes of workspace here, planned are %lld",
+			(long long)r.bytes, (long long)p->work_bytes);
 		prepared_free(&r);
 		return NULL;
 	}
@@ -506,12 +540,14 @@ static void add_part(const PrimCall *c)
 		sum[i] += part[i];
 }
 
-/* One slice of the batch: pack, compute, unpack. Weights are packed, and their gradient unpacked, by prim_run. */
+/* One slice of the batch: pack, compute, unpack. Weights are packed, and their gradient unpacked,
+ * by prim_run. */
 static bool run_slice(PrimCall *c, int64_t slice)
 {
 	for (int i = A; i < ROLES; i++)
 		if (c->slices > 1 && c->slice_bytes[i] &&
-		    dnnl_memory_set_data_handle(c->plain[i], c->plain_at[i] + slice * c->slice_bytes[i]))
+		    dnnl_memory_set_data_handle(c->plain[i],
+						c->plain_at[i] + slice * c->slice_bytes[i]))
 			return false;
 	for (int i = A; i < ROLES; i++)
 		if (i != B && i != c->result && c->reorder[i] && !reorder(c, i))

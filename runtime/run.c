@@ -1,13 +1,14 @@
 /* The interpreter of a plan.
  *
- * Method. A function is a list of steps over one arena. Kernels are called with the arena and their offsets; library
- * calls were bound to their addresses beforehand (one PrimCall a step); inputs are asked from the caller's
- * RunSource. PLAN_LOOP repeats what follows up to its PLAN_END, once a micro-batch. An output is copied to the host table at
- * its place in the order, since its bytes may be reused by the next step.
+ * Method. A function is a list of steps over one arena. Kernels are called with the arena and their
+ * offsets; library calls were bound to their addresses beforehand (one PrimCall a step); inputs are
+ * asked from the caller's RunSource. PLAN_LOOP repeats what follows up to its PLAN_END, once a
+ * micro-batch. An output is copied to the host table at its place in the order, since its bytes may
+ * be reused by the next step.
  *
- * Invariants. run_call allocates nothing. Results depend on the plan, the seed, the step and the samples alone. With
- * check_memory each workspace that is handed out counts as written to its end: what the library does with it is the
- * library's affair, the planner has to grant it all. */
+ * Invariants. run_call allocates nothing. Results depend on the plan, the seed, the step and the
+ * samples alone. With check_memory each workspace that is handed out counts as written to its end:
+ * what the library does with it is the library's affair, the planner has to grant it all. */
 #include "run.h"
 
 #include <math.h>
@@ -19,24 +20,28 @@
 enum { SCALAR_BYTES = 8, LOOP_DEPTH = 8 };
 
 struct RunFunc {
-	PrimCall **calls;                       /* one for each step; NULL where it is no library call */
+	PrimCall **calls; /* one for each step; NULL where it is no library call */
 	unsigned char (*scalars)[SCALAR_BYTES]; /* one for each output: the bytes of a scalar */
 };
 
-/* ---- types of the plan ------------------------------------------------------------------------------ */
+/* ---- types of the plan ---------------------------------------------------------------------- */
 
 int64_t plan_dtype_bytes(PlanDType t)
 {
-	static const int8_t bytes[] = { [PD_NONE] = 0, [PD_BOOL] = 1, [PD_U8] = 1,   [PD_U16] = 2, [PD_I32] = 4,
-					[PD_I64] = 8,  [PD_F16] = 2,  [PD_BF16] = 2, [PD_F32] = 4, [PD_F64] = 8 };
+	static const int8_t bytes[] = {
+		[PD_NONE] = 0, [PD_BOOL] = 1, [PD_U8] = 1,   [PD_U16] = 2, [PD_I32] = 4,
+		[PD_I64] = 8,  [PD_F16] = 2,  [PD_BF16] = 2, [PD_F32] = 4, [PD_F64] = 8
+	};
 	return bytes[t];
 }
 
 const char *plan_dtype_name(PlanDType t)
 {
-	static const char *const name[] = { [PD_NONE] = "none", [PD_BOOL] = "bool", [PD_U8] = "u8",     [PD_U16] = "u16",
-					    [PD_I32] = "i32",   [PD_I64] = "i64",   [PD_F16] = "f16",   [PD_BF16] = "bf16",
-					    [PD_F32] = "f32",   [PD_F64] = "f64" };
+	static const char *const name[] = {
+		[PD_NONE] = "none", [PD_BOOL] = "bool", [PD_U8] = "u8",   [PD_U16] = "u16",
+		[PD_I32] = "i32",   [PD_I64] = "i64",   [PD_F16] = "f16", [PD_BF16] = "bf16",
+		[PD_F32] = "f32",   [PD_F64] = "f64"
+	};
 	return name[t];
 }
 
@@ -61,9 +66,9 @@ int64_t plan_input_sample_bytes(const PlanInput *in)
 static double half_value(uint16_t h)
 {
 	int exponent = h >> 10 & 31, fraction = h & 1023;
-	double v = exponent == 31 ? (fraction ? NAN : INFINITY) :
-		   exponent == 0  ? ldexp(fraction, -24) :
-				    ldexp(1024 + fraction, exponent - 25);
+	double v = exponent == 31  ? (fraction ? NAN : INFINITY)
+		   : exponent == 0 ? ldexp(fraction, -24)
+				   : ldexp(1024 + fraction, exponent - 25);
 	return h & 0x8000 ? -v : v;
 }
 
@@ -91,19 +96,20 @@ double plan_element(PlanDType t, const void *p, int64_t i)
 	}
 }
 
-/* A float is not finite when its exponent bits are all ones. Blocks are tested without branches, then searched. */
-#define FIRST_WITH_EXPONENT(TYPE, MASK)                                        \
-	do {                                                                   \
-		const TYPE *x = p;                                             \
-		for (int64_t at = 0; at < n; at += 4096) {                     \
-			int64_t end = at + 4096 < n ? at + 4096 : n, bad = 0;  \
-			for (int64_t i = at; i < end; i++)                     \
-				bad += (x[i] & (TYPE)(MASK)) == (TYPE)(MASK);  \
-			for (int64_t i = at; bad && i < end; i++)              \
-				if ((x[i] & (TYPE)(MASK)) == (TYPE)(MASK))     \
-					return i;                              \
-		}                                                              \
-		return -1;                                                     \
+/* A float is not finite when its exponent bits are all ones. Blocks are tested without branches,
+ * then searched. */
+#define FIRST_WITH_EXPONENT(TYPE, MASK)                                       \
+	do {                                                                  \
+		const TYPE *x = p;                                            \
+		for (int64_t at = 0; at < n; at += 4096) {                    \
+			int64_t end = at + 4096 < n ? at + 4096 : n, bad = 0; \
+			for (int64_t i = at; i < end; i++)                    \
+				bad += (x[i] & (TYPE)(MASK)) == (TYPE)(MASK); \
+			for (int64_t i = at; bad && i < end; i++)             \
+				if ((x[i] & (TYPE)(MASK)) == (TYPE)(MASK))    \
+					return i;                             \
+		}                                                             \
+		return -1;                                                    \
 	} while (0)
 
 int64_t plan_first_nonfinite(PlanDType t, const void *p, int64_t n)
@@ -125,16 +131,17 @@ const PlanSetting *plan_setting(const PlanSetting *s, int n, const char *key)
 	return NULL;
 }
 
-/* ---- opening ---------------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
-/* Whether this processor has a feature, by the compiler's name for it; unknown names are taken on trust. */
+/* Whether this processor has a feature, by the compiler's name for it; unknown names are taken on
+ * trust. */
 static bool cpu_has(const char *feature)
 {
 #if defined(__x86_64__)
 	__builtin_cpu_init();
-#define HAS(NAME)                          \
-	if (strcmp(feature, NAME) == 0)    \
-		return __builtin_cpu_supports(NAME)
+#define HAS(NAME)                       \
+	if (strcmp(feature, NAME) == 0) \
+	return __builtin_cpu_supports(NAME)
 	HAS("sse4.2");
 	HAS("avx");
 	HAS("avx2");
@@ -159,8 +166,10 @@ static bool check_isa(const Plan *plan, Fail *f)
 	snprintf(words, sizeof words, "%s", plan->isa);
 	for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
 		if (!cpu_has(w))
-			return fail(f, EXIT_FILES, "this trainer was compiled for a processor with %s (%s), which this one has not", w,
-				    plan->isa);
+			return fail(
+				f, EXIT_FILES,
+				"this trainer was compiled for a processor with %s (%s), which this one has not",
+				w, plan->isa);
 	return true;
 }
 
@@ -168,10 +177,13 @@ bool run_open(Run *r, const Plan *plan, int threads, bool check_memory, Fail *f)
 {
 	*r = (Run){ .plan = plan, .threads = threads, .check_memory = check_memory };
 	if (plan->version != PLAN_VERSION)
-		return fail(f, EXIT_BUG, "the plan has version %d, this runtime reads %d", plan->version, PLAN_VERSION);
+		return fail(f, EXIT_BUG, "the plan has version %d, this runtime reads %d",
+			    plan->version, PLAN_VERSION);
 	if (threads < 1 || threads > plan->threads)
-		return fail(f, EXIT_FILES, "%d threads asked for, but the plan's workspaces are for 1 to %d (compile with more: dlc --threads %d)",
-			    threads, plan->threads, threads);
+		return fail(
+			f, EXIT_FILES,
+			"%d threads asked for, but the plan's workspaces are for 1 to %d (compile with more: dlc --threads %d)",
+			threads, plan->threads, threads);
 	if (!check_isa(plan, f))
 		return false;
 	char why[PRIM_WHY];
@@ -225,14 +237,15 @@ bool run_prepare(Run *r, const PlanFunc *func, Fail *f)
 		char why[PRIM_WHY];
 		if (s->kind != PLAN_PRIM)
 			continue;
-		p->calls[i] = prim_bind(r->lib, &r->plan->prims[s->index], r->arena.base, s->off, why);
+		p->calls[i] =
+			prim_bind(r->lib, &r->plan->prims[s->index], r->arena.base, s->off, why);
 		if (!p->calls[i])
 			return fail(f, EXIT_FILES, "%s: %s (%s)", func->name, why, s->name);
 	}
 	return true;
 }
 
-/* ---- running ---------------------------------------------------------------------------------------- */
+/* ---- running -------------------------------------------------------------------------------- */
 
 static void copy_output(Run *r, const PlanFunc *func, const PlanStep *s, RunCall *call)
 {
@@ -245,10 +258,12 @@ static void copy_output(Run *r, const PlanFunc *func, const PlanStep *s, RunCall
 		memcpy(call->large, from, (size_t)bytes);
 }
 
-/* The last byte of a workspace that is handed out (it is scratch at this moment) counts as written. */
+/* The last byte of a workspace that is handed out (it is scratch at this moment) counts as written.
+ */
 static void mark_workspace(Run *r, const PlanStep *s)
 {
-	int64_t bytes = s->kind == PLAN_PRIM && !s->work_bytes ? r->plan->prims[s->index].work_bytes : s->work_bytes;
+	int64_t bytes = s->kind == PLAN_PRIM && !s->work_bytes ? r->plan->prims[s->index].work_bytes
+							       : s->work_bytes;
 	if (s->nwork && bytes > 0)
 		arena_mark(&r->arena, s->off[s->noff - 1] + bytes - 1);
 }
@@ -263,32 +278,32 @@ static bool check_result(Run *r, const PlanStep *s, const PlanEnv *env, RunCall 
 	int64_t at = plan_first_nonfinite(s->out_dtype, p, s->out_bytes[0] / size);
 	if (at < 0)
 		return true;
-	call->bad = (RunBad){ .step = s, .micro = env->micro, .element = at, .value = plan_element(s->out_dtype, p, at) };
+	call->bad = (RunBad){ .step = s,
+			      .micro = env->micro,
+			      .element = at,
+			      .value = plan_element(s->out_dtype, p, at) };
 	return false;
 }
 
 /* One step that is not a loop; false after a failure. */
-static bool run_step(Run *r, const PlanFunc *func, int index, const PlanEnv *env, RunCall *call, Fail *f)
+static bool run_step(Run *r, const PlanFunc *func, int index, const PlanEnv *env, RunCall *call,
+		     Fail *f)
 {
 	const PlanStep *s = &func->steps[index];
 	if (r->check_memory)
 		mark_workspace(r, s);
 	switch (s->kind) {
-	case PLAN_KERNEL:
-		s->fn(r->arena.base, s->off, env);
-		break;
+	case PLAN_KERNEL: s->fn(r->arena.base, s->off, env); break;
 	case PLAN_PRIM:
 		if (!prim_run(prepared(r, func)->calls[index]))
 			return fail(f, EXIT_BUG, "oneDNN failed in %s (%s)", s->name, s->source);
 		break;
 	case PLAN_INPUT:
-		call->source.read(call->source.ctx, s->index, env->base, func->micro, r->arena.base + s->off[0]);
+		call->source.read(call->source.ctx, s->index, env->base, func->micro,
+				  r->arena.base + s->off[0]);
 		break;
-	case PLAN_OUTPUT:
-		copy_output(r, func, s, call);
-		break;
-	default:
-		break;
+	case PLAN_OUTPUT: copy_output(r, func, s, call); break;
+	default: break;
 	}
 	return true;
 }
@@ -306,7 +321,8 @@ bool run_call(Run *r, const PlanFunc *func, RunCall *call, Fail *f)
 		const PlanStep *s = &func->steps[i];
 		if (s->kind == PLAN_LOOP) {
 			if (depth == LOOP_DEPTH)
-				return fail(f, EXIT_BUG, "%s: loops nest deeper than %d", func->name, LOOP_DEPTH);
+				return fail(f, EXIT_BUG, "%s: loops nest deeper than %d",
+					    func->name, LOOP_DEPTH);
 			loop[depth].first = i;
 			loop[depth].trips = s->index;
 			loop[depth].trip = 0;
@@ -327,7 +343,7 @@ bool run_call(Run *r, const PlanFunc *func, RunCall *call, Fail *f)
 	return true;
 }
 
-/* ---- outputs ---------------------------------------------------------------------------------------- */
+/* ---- outputs -------------------------------------------------------------------------------- */
 
 const PlanOutput *run_find_output(const PlanFunc *func, const char *name)
 {

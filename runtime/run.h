@@ -37,10 +37,11 @@ typedef struct RunBad {
 
 typedef struct RunCall {
 	uint64_t seed;
-	int64_t step;        /* optimizer steps tried before this one */
+	int64_t step; /* optimizer steps tried before this one */
 	RunSource source;
-	void *large;         /* receives the output that is not a scalar (predict), in full; may be NULL */
-	RunBad bad;          /* set by run_call: bad.step is NULL where all is finite or nothing was checked */
+	void *large; /* receives the output that is not a scalar (predict), in full; may be NULL */
+	RunBad bad;  /* set by run_call: bad.step is NULL where all is finite or nothing was checked
+		      */
 } RunCall;
 
 /* Threads: 1..plan->threads, as the workspaces were planned for those. */
@@ -50,7 +51,8 @@ void run_close(Run *r);
 const PlanFunc *run_find(const Plan *plan, const char *name); /* NULL when absent */
 /* Makes the library's primitives for `func`. */
 bool run_prepare(Run *r, const PlanFunc *func, Fail *f);
-/* Runs a prepared function; with check_nan it stops at the first result that is not finite and sets call->bad. */
+/* Runs a prepared function; with check_nan it stops at the first result that is not finite and sets
+ * call->bad. */
 bool run_call(Run *r, const PlanFunc *func, RunCall *call, Fail *f);
 
 /* A scalar output of the last call of `func`; false when it has none of that name. */
@@ -60,12 +62,14 @@ const PlanOutput *run_large_output(const PlanFunc *func);
 const PlanOutput *run_find_output(const PlanFunc *func, const char *name);
 
 int64_t plan_dtype_bytes(PlanDType t);
-const char *plan_dtype_name(PlanDType t);  /* "f32" */
+const char *plan_dtype_name(PlanDType t); /* "f32" */
 int64_t plan_output_bytes(const PlanOutput *o);
 int64_t plan_input_sample_bytes(const PlanInput *in);
-/* Index of the first of n elements that is not finite; -1 where all are, or where the type is not a float. */
+/* Index of the first of n elements that is not finite; -1 where all are, or where the type is not a
+ * float. */
 int64_t plan_first_nonfinite(PlanDType t, const void *p, int64_t n);
 double plan_element(PlanDType t, const void *p, int64_t i);
-const PlanSetting *plan_setting(const PlanSetting *s, int n, const char *key); /* NULL when absent */
+const PlanSetting *plan_setting(const PlanSetting *s, int n,
+				const char *key); /* NULL when absent */
 
 #endif

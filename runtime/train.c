@@ -1,5 +1,6 @@
-/* The trainer's operations; see train.h. What each is made of is one call of the interpreter (run.h) or of the checkpoint
- * reader and writer; this file adds the position in the data and the totals. */
+/* The trainer's operations; see train.h. What each is made of is one call of the interpreter
+ * (run.h) or of the checkpoint reader and writer; this file adds the position in the data and the
+ * totals. */
 #include "train.h"
 
 #include <math.h>
@@ -31,9 +32,10 @@ int64_t trainer_outside_bytes(Trainer *t)
 	return t->outside_bytes;
 }
 
-/* ---- opening ---------------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
-/* Asked for explicitly, too many threads are an error (run_open's); the environment's wish is cut to what was planned. */
+/* Asked for explicitly, too many threads are an error (run_open's); the environment's wish is cut
+ * to what was planned. */
 static int choose_threads(const Plan *plan, int asked)
 {
 	if (asked > 0)
@@ -70,12 +72,16 @@ static bool open_data(Trainer *t, const TrainerOptions *o, Fail *f)
 
 bool trainer_open(Trainer *t, const Plan *plan, const TrainerOptions *o, const char *funcs, Fail *f)
 {
-	*t = (Trainer){ .plan = plan, .state = { .seed = o->has_seed ? o->seed : plan->seed, .shuffle = !o->no_shuffle } };
-	bool ok = open_data(t, o, f) && run_open(&t->run, plan, choose_threads(plan, o->threads), o->check_memory, f);
+	*t = (Trainer){ .plan = plan,
+			.state = { .seed = o->has_seed ? o->seed : plan->seed,
+				   .shuffle = !o->no_shuffle } };
+	bool ok = open_data(t, o, f) &&
+		  run_open(&t->run, plan, choose_threads(plan, o->threads), o->check_memory, f);
 	if (ok) {
 		t->run.check_nan = o->check_nan;
 		t->checkpoint = checkpoint_open(plan, f);
-		ok = t->checkpoint && prepare_funcs(t, "init", f) && prepare_funcs(t, funcs, f) && trainer_init(t, f);
+		ok = t->checkpoint && prepare_funcs(t, "init", f) && prepare_funcs(t, funcs, f) &&
+		     trainer_init(t, f);
 	}
 	if (!ok)
 		trainer_close(t);
@@ -93,11 +99,13 @@ void trainer_close(Trainer *t)
 	*t = (Trainer){ 0 };
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------ */
+/* ---- steps ---------------------------------------------------------------------------------- */
 
 static RunCall call_of(const Trainer *t, DataCursor *cursor)
 {
-	return (RunCall){ .seed = t->state.seed, .step = t->state.step, .source = { data_read, cursor } };
+	return (RunCall){ .seed = t->state.seed,
+			  .step = t->state.step,
+			  .source = { data_read, cursor } };
 }
 
 bool trainer_init(Trainer *t, Fail *f)
@@ -118,7 +126,8 @@ bool trainer_step(Trainer *t, StepResult *r, RunBad *bad, Fail *f)
 	if (!step)
 		return fail(f, EXIT_BUG, "the plan has no function 'step'");
 	DataOrder order = { .seed = t->state.seed, .shuffle = t->state.shuffle };
-	DataCursor cursor = data_at_step(t->data, order, t->state.step), next = data_at_step(t->data, order, t->state.step + 1);
+	DataCursor cursor = data_at_step(t->data, order, t->state.step),
+		   next = data_at_step(t->data, order, t->state.step + 1);
 	data_ahead(&next);
 	RunCall call = call_of(t, &cursor);
 	double start = seconds_now(), skipped = 0;
@@ -139,14 +148,15 @@ bool trainer_step(Trainer *t, StepResult *r, RunBad *bad, Fail *f)
 	return true;
 }
 
-/* ---- evaluation ------------------------------------------------------------------------------------- */
+/* ---- evaluation ----------------------------------------------------------------------------- */
 
 typedef struct Totals {
 	double loss, weight, correct, counted;
 	bool has_accuracy;
 } Totals;
 
-static bool eval_batch(Trainer *t, const PlanFunc *func, DataSplit split, int64_t first, Totals *sum, Fail *f)
+static bool eval_batch(Trainer *t, const PlanFunc *func, DataSplit split, int64_t first,
+		       Totals *sum, Fail *f)
 {
 	DataCursor cursor = data_at_sample(t->data, split, first);
 	RunCall call = call_of(t, &cursor);
@@ -154,8 +164,9 @@ static bool eval_batch(Trainer *t, const PlanFunc *func, DataSplit split, int64_
 	if (!run_call(&t->run, func, &call, f))
 		return false;
 	if (call.bad.step)
-		return fail(f, EXIT_INPUT, "evaluation: %s (%s) is not finite at sample %lld or after", call.bad.step->name,
-			    call.bad.step->source, (long long)first);
+		return fail(f, EXIT_INPUT,
+			    "evaluation: %s (%s) is not finite at sample %lld or after",
+			    call.bad.step->name, call.bad.step->source, (long long)first);
 	run_output(&t->run, func, "loss", &loss);
 	run_output(&t->run, func, "weight", &weight);
 	if (weight > 0) { /* a batch without a valid target has no mean */
@@ -172,9 +183,10 @@ static bool eval_batch(Trainer *t, const PlanFunc *func, DataSplit split, int64_
 	return true;
 }
 
-/* A function over whole batches, and its one-sample form for the tail (NULL where the plan has none). */
-static bool functions_of(const Trainer *t, const char *name, const char *tail_name, const PlanFunc **full, const PlanFunc **tail,
-			 Fail *f)
+/* A function over whole batches, and its one-sample form for the tail (NULL where the plan has
+ * none). */
+static bool functions_of(const Trainer *t, const char *name, const char *tail_name,
+			 const PlanFunc **full, const PlanFunc **tail, Fail *f)
 {
 	*full = run_find(t->plan, name);
 	*tail = run_find(t->plan, tail_name);
@@ -184,7 +196,8 @@ static bool functions_of(const Trainer *t, const char *name, const char *tail_na
 static bool split_samples(const Trainer *t, DataSplit split, int64_t *n, Fail *f)
 {
 	*n = data_samples(t->data, split);
-	return *n > 0 || fail(f, EXIT_FILES, "the data have no %s split", split == SPLIT_TEST ? "test" : "training");
+	return *n > 0 || fail(f, EXIT_FILES, "the data have no %s split",
+			      split == SPLIT_TEST ? "test" : "training");
 }
 
 bool trainer_eval(Trainer *t, DataSplit split, EvalResult *r, Fail *f)
@@ -209,7 +222,7 @@ bool trainer_eval(Trainer *t, DataSplit split, EvalResult *r, Fail *f)
 	return true;
 }
 
-/* ---- variables -------------------------------------------------------------------------------------- */
+/* ---- variables ------------------------------------------------------------------------------ */
 
 const PlanVar *trainer_bad_variable(const Trainer *t)
 {
@@ -233,8 +246,10 @@ bool trainer_resume(Trainer *t, const char *path, bool has_seed, uint64_t seed, 
 	if (!checkpoint_resume(&t->run, path, &s, f))
 		return false;
 	if (has_seed && seed != s.seed)
-		return fail(f, EXIT_FILES, "--seed %llu differs from the checkpoint's %llu; a resumed run keeps its seed",
-			    (unsigned long long)seed, (unsigned long long)s.seed);
+		return fail(
+			f, EXIT_FILES,
+			"--seed %llu differs from the checkpoint's %llu; a resumed run keeps its seed",
+			(unsigned long long)seed, (unsigned long long)s.seed);
 	t->state = s;
 	return true;
 }

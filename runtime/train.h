@@ -1,4 +1,5 @@
-/* A trainer: plan, arena, data and position, with the operations that every front (commands, C API) is made of.
+/* A trainer: plan, arena, data and position, with the operations that every front (commands, C API)
+ * is made of.
  *
  * All of it reports failures through Fail; none of it prints or exits. */
 #ifndef DLC_RUNTIME_TRAIN_H
@@ -9,7 +10,7 @@
 #include "run.h"
 
 typedef struct TrainerOptions {
-	int threads;          /* 0: OMP_NUM_THREADS, else the processors at hand; never more than planned */
+	int threads; /* 0: OMP_NUM_THREADS, else the processors at hand; never more than planned */
 	bool check_memory, check_nan;
 	bool no_shuffle;
 	bool has_seed;
@@ -42,15 +43,17 @@ typedef struct EvalResult {
 	int64_t samples;
 } EvalResult;
 
-/* Opens the data, maps the arena, makes the primitives of the functions named in `funcs` (separated by blanks; absent ones
- * are passed over) and computes the initial values. */
-bool trainer_open(Trainer *t, const Plan *plan, const TrainerOptions *o, const char *funcs, Fail *f);
+/* Opens the data, maps the arena, makes the primitives of the functions named in `funcs` (separated
+ * by blanks; absent ones are passed over) and computes the initial values. */
+bool trainer_open(Trainer *t, const Plan *plan, const TrainerOptions *o, const char *funcs,
+		  Fail *f);
 void trainer_close(Trainer *t);
 
 /* Initial values for the trainer's seed, step 0. */
 bool trainer_init(Trainer *t, Fail *f);
-/* One optimizer step on the next batch. A loss that is not finite is no failure: look at r->loss. `bad` may be NULL; it is
- * set where Run.check_nan found a result that is not finite (then the step was left unfinished). */
+/* One optimizer step on the next batch. A loss that is not finite is no failure: look at r->loss.
+ * `bad` may be NULL; it is set where Run.check_nan found a result that is not finite (then the step
+ * was left unfinished). */
 bool trainer_step(Trainer *t, StepResult *r, RunBad *bad, Fail *f);
 /* Over a whole split: full batches, then single samples. */
 bool trainer_eval(Trainer *t, DataSplit split, EvalResult *r, Fail *f);

@@ -1,5 +1,6 @@
-/* A preloaded library that counts allocations whose caller is the program itself (not a library), and prints the number at
- * the end. The trainer must not allocate in its loop; oneDNN's short-lived ones are oneDNN's. */
+/* A preloaded library that counts allocations whose caller is the program itself (not a library),
+ * and prints the number at the end. The trainer must not allocate in its loop; oneDNN's short-lived
+ * ones are oneDNN's. */
 #include <link.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,7 +20,8 @@ static int first_object(struct dl_phdr_info *info, size_t size, void *data)
 	(void)data;
 	for (int i = 0; i < info->dlpi_phnum; i++)
 		if (info->dlpi_phdr[i].p_type == PT_LOAD) {
-			uintptr_t from = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr, to = from + info->dlpi_phdr[i].p_memsz;
+			uintptr_t from = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr,
+				  to = from + info->dlpi_phdr[i].p_memsz;
 			low = low && low < from ? low : from;
 			high = high > to ? high : to;
 		}

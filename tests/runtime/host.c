@@ -1,4 +1,5 @@
-/* A host program over the C API: trains, saves, loads into a second trainer, and finds the same parameters. */
+/* A host program over the C API: trains, saves, loads into a second trainer, and finds the same
+ * parameters. */
 #include "runtime/dl.h"
 
 #include <stdio.h>
@@ -28,15 +29,18 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 99; i++)
 		if (!dl_step(a, &loss))
 			return failed(a, "step");
-	if (!(loss < first) || dl_steps_done(a) != 100 || !dl_output(a, "grad_norm", &norm) || dl_output(a, "nothing", &norm))
+	if (!(loss < first) || dl_steps_done(a) != 100 || !dl_output(a, "grad_norm", &norm) ||
+	    dl_output(a, "nothing", &norm))
 		return failed(a, "training");
 	if (!dl_evaluate(a, &loss, &accuracy) || !(accuracy > 0.5) || !dl_save(a, argv[2]))
 		return failed(a, "evaluate or save");
 	Dl *b = dl_open(&(DlOptions){ .data = data, .threads = 1 });
-	if (!b || dl_load_weights(b, "/nonexistent") || !dl_error(b) || !dl_resume(b, argv[2]) || dl_error(b))
+	if (!b || dl_load_weights(b, "/nonexistent") || !dl_error(b) || !dl_resume(b, argv[2]) ||
+	    dl_error(b))
 		return failed(b, "resume");
 	for (int i = 0; i < dl_parameters(a); i++)
-		if (!dl_parameter(a, i, &p) || !dl_parameter(b, i, &q) || strcmp(p.name, q.name) || memcmp(p.data, q.data, (size_t)p.bytes))
+		if (!dl_parameter(a, i, &p) || !dl_parameter(b, i, &q) || strcmp(p.name, q.name) ||
+		    memcmp(p.data, q.data, (size_t)p.bytes))
 			return failed(b, "parameters");
 	if (dl_parameters(a) != 2 || dl_parameter(a, 2, &p) || dl_steps_done(b) != 100)
 		return failed(b, "counts");

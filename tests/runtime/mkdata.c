@@ -1,9 +1,9 @@
 /* Makes data files for the tests: samples whose class can be learnt.
  *
- *     mkdata idx3 FILE N [TYPE]    N images of 4x4 bytes       mkdata idx1 FILE N [LABEL]   labels; the last one LABEL
- *     mkdata npyx FILE N [F]       N rows of 16 (F) f32        mkdata npyy FILE N           labels as i64
- *     mkdata csv FILE N [COLUMNS]  with a header               mkdata text FILE N           N bytes of letters
- *     mkdata npyval FILE           prints rows, columns and a sum of a .npy of f32 */
+ *     mkdata idx3 FILE N [TYPE]    N images of 4x4 bytes       mkdata idx1 FILE N [LABEL]   labels;
+ * the last one LABEL mkdata npyx FILE N [F]       N rows of 16 (F) f32        mkdata npyy FILE N
+ * labels as i64 mkdata csv FILE N [COLUMNS]  with a header               mkdata text FILE N N bytes
+ * of letters mkdata npyval FILE           prints rows, columns and a sum of a .npy of f32 */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -29,7 +29,8 @@ static void big_endian(FILE *f, uint32_t v)
 static void npy(FILE *f, const char *descr, const char *shape)
 {
 	char text[118];
-	int n = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, shape);
+	int n = snprintf(text, sizeof text,
+			 "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, shape);
 	fwrite("\x93NUMPY\x01\x00\x76\x00", 1, 10, f);
 	fprintf(f, "%s%*s\n", text, 117 - n, "");
 }

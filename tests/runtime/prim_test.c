@@ -1,5 +1,5 @@
-/* Library calls against direct loops in f64: every kind, strides, groups, dilation, broadcasting, slices of the batch; with
- * guard bytes behind the workspace. Prints "N passed, N failed". */
+/* Library calls against direct loops in f64: every kind, strides, groups, dilation, broadcasting,
+ * slices of the batch; with guard bytes behind the workspace. Prints "N passed, N failed". */
 #include "runtime/prim.h"
 
 #include <math.h>
@@ -29,8 +29,10 @@ static int64_t fill(Test *t, int64_t at, int64_t n)
 	return (at + n * 4 + 127) / 64 * 64;
 }
 
-/* Runs the call twice (a second run must not depend on the first's scratch) and compares its result with `want`. */
-static void check(Test *t, PlanPrim *p, const int64_t off[4], int64_t result, const double *want, int64_t n, const char *name)
+/* Runs the call twice (a second run must not depend on the first's scratch) and compares its result
+ * with `want`. */
+static void check(Test *t, PlanPrim *p, const int64_t off[4], int64_t result, const double *want,
+		  int64_t n, const char *name)
 {
 	char why[PRIM_WHY], info[PRIM_WHY];
 	p->work_bytes = plan_prim_workspace(p, 2);
@@ -54,7 +56,8 @@ static void check(Test *t, PlanPrim *p, const int64_t off[4], int64_t result, co
 	t->passed += ok;
 	t->failed += !ok;
 	if (!ok)
-		printf("FAIL  %s: error %g of %g, workspace %lld, %s %s\n", name, error, most, (long long)p->work_bytes, info, c ? "" : "unbound");
+		printf("FAIL  %s: error %g of %g, workspace %lld, %s %s\n", name, error, most,
+		       (long long)p->work_bytes, info, c ? "" : "unbound");
 }
 
 typedef struct Conv {
@@ -62,7 +65,8 @@ typedef struct Conv {
 } Conv;
 
 /* Adds each product of one tap to the result that `kind` asks for. */
-static void direct(PlanPrimKind kind, const Conv *v, int64_t ho, int64_t wo, const float *x, const float *w, const float *y, double *r)
+static void direct(PlanPrimKind kind, const Conv *v, int64_t ho, int64_t wo, const float *x,
+		   const float *w, const float *y, double *r)
 {
 	int64_t cg = v->c / v->groups, og = v->o / v->groups;
 	for (int64_t n = 0; n < v->n; n++)
@@ -70,12 +74,20 @@ static void direct(PlanPrimKind kind, const Conv *v, int64_t ho, int64_t wo, con
 			for (int64_t c = 0; c < cg; c++)
 				for (int64_t tap = 0; tap < v->kh * v->kw; tap++)
 					for (int64_t at = 0; at < ho * wo; at++) {
-						int64_t i = at / wo, j = at % wo, a = tap / v->kw, b = tap % v->kw;
-						int64_t row = i * v->stride + a * v->dilation - v->pad, col = j * v->stride + b * v->dilation - v->pad;
-						if (row < 0 || row >= v->h || col < 0 || col >= v->w)
+						int64_t i = at / wo, j = at % wo, a = tap / v->kw,
+							b = tap % v->kw;
+						int64_t row = i * v->stride + a * v->dilation -
+							      v->pad,
+							col = j * v->stride + b * v->dilation -
+							      v->pad;
+						if (row < 0 || row >= v->h || col < 0 ||
+						    col >= v->w)
 							continue;
-						int64_t xi = ((n * v->c + o / og * cg + c) * v->h + row) * v->w + col;
-						int64_t wi = (o * cg + c) * v->kh * v->kw + tap, yi = (n * v->o + o) * ho * wo + at;
+						int64_t xi = ((n * v->c + o / og * cg + c) * v->h +
+							      row) * v->w +
+							     col;
+						int64_t wi = (o * cg + c) * v->kh * v->kw + tap,
+							yi = (n * v->o + o) * ho * wo + at;
 						if (kind == PRIM_CONV)
 							r[yi] += (double)x[xi] * (double)w[wi];
 						else if (kind == PRIM_CONV_GRAD_X)
@@ -89,10 +101,18 @@ static void conv(Test *t, PlanPrimKind kind, Conv v)
 {
 	int64_t ho = (v.h + 2 * v.pad - (v.kh - 1) * v.dilation - 1) / v.stride + 1;
 	int64_t wo = (v.w + 2 * v.pad - (v.kw - 1) * v.dilation - 1) / v.stride + 1;
-	PlanPrim p = { .kind = kind, .dtype = PD_F32, .ndim = 4, .groups = v.groups,
-		       .dims = { { v.n, v.c, v.h, v.w }, { v.o, v.c / v.groups, v.kh, v.kw }, { v.n, v.o, ho, wo } },
-		       .stride = { v.stride, v.stride }, .pad = { v.pad, v.pad }, .dilation = { v.dilation, v.dilation } };
-	int64_t nx = v.n * v.c * v.h * v.w, nw = v.o * (v.c / v.groups) * v.kh * v.kw, ny = v.n * v.o * ho * wo;
+	PlanPrim p = { .kind = kind,
+		       .dtype = PD_F32,
+		       .ndim = 4,
+		       .groups = v.groups,
+		       .dims = { { v.n, v.c, v.h, v.w },
+				 { v.o, v.c / v.groups, v.kh, v.kw },
+				 { v.n, v.o, ho, wo } },
+		       .stride = { v.stride, v.stride },
+		       .pad = { v.pad, v.pad },
+		       .dilation = { v.dilation, v.dilation } };
+	int64_t nx = v.n * v.c * v.h * v.w, nw = v.o * (v.c / v.groups) * v.kh * v.kw,
+		ny = v.n * v.o * ho * wo;
 	int64_t x = 64, w = fill(t, x, nx), y = fill(t, w, nw), work = fill(t, y, ny);
 	int64_t off[3][4] = { { x, w, y, work }, { y, w, x, work }, { x, y, w, work } };
 	int64_t result[3] = { y, x, w }, count[3] = { ny, nx, nw };
@@ -101,14 +121,17 @@ static void conv(Test *t, PlanPrimKind kind, Conv v)
 	double *want = calloc((size_t)count[k], sizeof *want);
 	if (!want)
 		exit(2);
-	direct(kind, &v, ho, wo, (float *)(void *)(t->arena + x), (float *)(void *)(t->arena + w), (float *)(void *)(t->arena + y), want);
-	snprintf(name, sizeof name, "conv kind %d: n %lld c %lld %lldx%lld o %lld k %lldx%lld", k, (long long)v.n, (long long)v.c, (long long)v.h,
-		 (long long)v.w, (long long)v.o, (long long)v.kh, (long long)v.kw);
+	direct(kind, &v, ho, wo, (float *)(void *)(t->arena + x), (float *)(void *)(t->arena + w),
+	       (float *)(void *)(t->arena + y), want);
+	snprintf(name, sizeof name, "conv kind %d: n %lld c %lld %lldx%lld o %lld k %lldx%lld", k,
+		 (long long)v.n, (long long)v.c, (long long)v.h, (long long)v.w, (long long)v.o,
+		 (long long)v.kh, (long long)v.kw);
 	check(t, &p, off[k], result[k], want, count[k], name);
 	free(want);
 }
 
-/* batch: leading dims, 0-terminated; bit 0 of `flags`: a transposed, 1: b transposed, 2: a broadcast, 3: b broadcast */
+/* batch: leading dims, 0-terminated; bit 0 of `flags`: a transposed, 1: b transposed, 2: a
+ * broadcast, 3: b broadcast */
 static void matmul(Test *t, const int64_t *batch, int64_t m, int64_t k, int64_t n, int flags)
 {
 	PlanPrim p = { .kind = PRIM_MATMUL, .dtype = PD_F32 };
@@ -118,7 +141,8 @@ static void matmul(Test *t, const int64_t *batch, int64_t m, int64_t k, int64_t 
 		total *= batch[nb++];
 	p.ndim = nb + 2;
 	for (int i = 0; i < 3; i++) {
-		bool transposed = i < 2 && flags >> i & 1, broadcast = i < 2 && flags >> (i + 2) & 1;
+		bool transposed = i < 2 && flags >> i & 1,
+		     broadcast = i < 2 && flags >> (i + 2) & 1;
 		int64_t stride = rows[i] * columns[i];
 		p.dims[i][nb] = rows[i];
 		p.dims[i][nb + 1] = columns[i];
@@ -130,7 +154,8 @@ static void matmul(Test *t, const int64_t *batch, int64_t m, int64_t k, int64_t 
 			stride *= batch[d];
 		}
 	}
-	int64_t a = 64, b = fill(t, a, total * m * k), c = fill(t, b, total * k * n), work = fill(t, c, total * m * n);
+	int64_t a = 64, b = fill(t, a, total * m * k), c = fill(t, b, total * k * n),
+		work = fill(t, c, total * m * n);
 	const float *x = (float *)(void *)(t->arena + a), *y = (float *)(void *)(t->arena + b);
 	double *want = calloc((size_t)(total * m * n), sizeof *want);
 	char name[128];
@@ -141,9 +166,14 @@ static void matmul(Test *t, const int64_t *batch, int64_t m, int64_t k, int64_t 
 			for (int64_t j = 0; j < n; j++)
 				for (int64_t l = 0; l < k; l++)
 					want[(q * m + i) * n + j] +=
-						(double)x[(flags & 4 ? 0 : q * m * k) + i * p.strides[0][nb] + l * p.strides[0][nb + 1]] *
-						(double)y[(flags & 8 ? 0 : q * k * n) + l * p.strides[1][nb] + j * p.strides[1][nb + 1]];
-	snprintf(name, sizeof name, "matmul %lldx%lldx%lldx%lld flags %d", (long long)total, (long long)m, (long long)k, (long long)n, flags);
+						(double)x[(flags & 4 ? 0 : q * m * k) +
+							  i * p.strides[0][nb] +
+							  l * p.strides[0][nb + 1]] *
+						(double)y[(flags & 8 ? 0 : q * k * n) +
+							  l * p.strides[1][nb] +
+							  j * p.strides[1][nb + 1]];
+	snprintf(name, sizeof name, "matmul %lldx%lldx%lldx%lld flags %d", (long long)total,
+		 (long long)m, (long long)k, (long long)n, flags);
 	check(t, &p, (int64_t[]){ a, b, c, work }, c, want, total * m * n, name);
 	free(want);
 }
@@ -151,10 +181,11 @@ static void matmul(Test *t, const int64_t *batch, int64_t m, int64_t k, int64_t 
 int main(void)
 {
 	static const Conv convs[] = {
-		{ 64, 1, 14, 14, 32, 3, 3, 1, 1, 1, 1 }, { 32, 16, 28, 28, 32, 3, 3, 1, 1, 1, 1 }, { 6, 3, 9, 11, 5, 3, 2, 2, 1, 1, 1 },
-		{ 4, 6, 9, 9, 10, 3, 3, 1, 2, 2, 2 },    { 64, 32, 14, 14, 32, 3, 3, 1, 1, 1, 32 }, { 17, 20, 7, 7, 20, 5, 5, 1, 2, 1, 1 },
-		{ 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1 },     { 48, 24, 14, 14, 24, 1, 1, 1, 0, 1, 1 },   { 8, 8, 9, 9, 16, 2, 2, 2, 0, 1, 1 },
-		{ 2, 4, 8, 8, 4, 3, 3, 3, 0, 1, 1 },
+		{ 64, 1, 14, 14, 32, 3, 3, 1, 1, 1, 1 },   { 32, 16, 28, 28, 32, 3, 3, 1, 1, 1, 1 },
+		{ 6, 3, 9, 11, 5, 3, 2, 2, 1, 1, 1 },      { 4, 6, 9, 9, 10, 3, 3, 1, 2, 2, 2 },
+		{ 64, 32, 14, 14, 32, 3, 3, 1, 1, 1, 32 }, { 17, 20, 7, 7, 20, 5, 5, 1, 2, 1, 1 },
+		{ 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1 },       { 48, 24, 14, 14, 24, 1, 1, 1, 0, 1, 1 },
+		{ 8, 8, 9, 9, 16, 2, 2, 2, 0, 1, 1 },      { 2, 4, 8, 8, 4, 3, 3, 3, 0, 1, 1 },
 	};
 	static const int64_t none[] = { 0 }, one[] = { 12, 0 }, two[] = { 3, 4, 0 };
 	char why[PRIM_WHY];
@@ -175,7 +206,11 @@ int main(void)
 		matmul(&t, two, 16, 8, 9, flags);
 		matmul(&t, two, 16, 8, 9, flags | 8);
 	}
-	PlanPrim f64 = { .kind = PRIM_MATMUL, .dtype = PD_F64, .ndim = 2, .dims = { { 2, 3 }, { 3, 4 }, { 2, 4 } }, .strides = { { 3, 1 }, { 4, 1 }, { 4, 1 } } };
+	PlanPrim f64 = { .kind = PRIM_MATMUL,
+			 .dtype = PD_F64,
+			 .ndim = 2,
+			 .dims = { { 2, 3 }, { 3, 4 }, { 2, 4 } },
+			 .strides = { { 3, 1 }, { 4, 1 }, { 4, 1 } } };
 	int offered = plan_prim_workspace(&f64, 2) != -1; /* oneDNN has no f64 on processors */
 	t.passed += !offered;
 	t.failed += offered;
