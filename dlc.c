@@ -73,10 +73,14 @@ static double now_seconds(void)
 
 /* ---- options ---- */
 
-static int usage_error(const char *fmt, const char *what)
+__attribute__((format(printf, 1, 2))) static int usage_error(const char *fmt, ...)
 {
+	va_list ap;
+
+	va_start(ap, fmt);
 	fputs("dlc: ", stderr);
-	fprintf(stderr, fmt, what);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
 	fputs("\ndlc: see 'dlc --help'\n", stderr);
 	return EXIT_USAGE;
 }
@@ -266,7 +270,7 @@ static int read_options(Command *c, int argc, char **argv)
 			return EXIT_USAGE;
 	}
 	if (optind >= argc)
-		return usage_error("%s", "expected a model (MODEL.dl) or a graph (GRAPH.ir)");
+		return usage_error("expected a model (MODEL.dl) or a graph (GRAPH.ir)");
 	if (optind + 1 < argc)
 		return usage_error("one model at a time: what is '%s'?", argv[optind + 1]);
 	c->o.input = argv[optind];
@@ -389,8 +393,13 @@ static int plan(Command *c)
 	double start = now_seconds();
 	PlannerResult r;
 
-	if (!(c->cx.facts & FACT_OPTIMIZER) && pass_run_until("optimizer", c->module, &c->cx) == PASS_FAILED)
+	/* A graph that is a step already (recorded elsewhere, or dumped late) is planned as it is. */
+	if (ir_find_func(c->module, "forward") && pass_run_until("optimizer", c->module, &c->cx) == PASS_FAILED)
 		return EXIT_INPUT;
+	if (!ir_find_func(c->module, "step")) {
+		diag_error(c->diag, NO_SPAN, "the graph has neither a function 'forward' nor 'step' to plan");
+		return EXIT_INPUT;
+	}
 	r = planner_run(c->module, &c->cx, &c->o.plan, &c->summary);
 	c->plan_seconds = now_seconds() - start;
 	if (c->cx.time_passes)
