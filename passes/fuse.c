@@ -371,6 +371,16 @@ static bool used_only_in(const Fuse *f, const Value *v, const Group *a, const Gr
 	return true;
 }
 
+bool fuse_floats(const Group *g)
+{
+	if (g->operands.len > 0 || g->has_assign)
+		return false;
+	for (size_t i = 0; i < g->members.len; i++)
+		if (g->members.at[i]->nres && type_elems(&g->members.at[i]->res[0]->type) != 1)
+			return false;
+	return true;
+}
+
 /* The latest position that n waits for, group g and `other` apart. */
 static int32_t waits_for(const Fuse *f, const Node *n, const Group *g, const Group *other)
 {
@@ -380,23 +390,40 @@ static int32_t waits_for(const Fuse *f, const Node *n, const Group *g, const Gro
 		if (!d || d->parent != f->block || d->nargs == 0)
 			continue; /* variables, inputs and leaves are there from the start */
 		const Group *of = f->group[d->pos];
-		int32_t at = of ? of->last : d->pos;
+		int32_t at = of ? fuse_floats(of) ? -1 : of->last : d->pos;
 		if (!(of && (of == g || of == other)) && at > latest)
 			latest = at;
 	}
 	return latest;
 }
 
-/* True where delaying g up to n (which also waits for what comes after g) keeps no more bytes alive than the values that
- * need no storage any more. An update is always one kernel: its parts stand together, and it runs where its gradient is
+int32_t fuse_ready(const Fuse *f, const Group *g, const Group *other)
+{
+	int32_t latest = -1;
+	for (size_t i = 0; i < g->operands.len; i++) {
+		const Node *d = g->operands.at[i]->def;
+		if (!d || d->parent != f->block || d->nargs == 0)
+			continue;
+		const Group *of = f->group[d->pos];
+		int32_t at = of ? fuse_floats(of) ? -1 : of->last : d->pos;
+		if (!(of && (of == g || of == other)) && at > latest)
+			latest = at;
+	}
+	return latest;
+}
+
+/* True where delaying g up to n (and to what `other` waits for) keeps no more bytes alive than the values that need no
+ * storage any more. An update is always one kernel: its parts stand together, and it runs where its gradient is
  * final (schedule). */
 static bool delay_pays(const Fuse *f, const Group *g, const Group *other, const Node *n)
 {
 	if (n->flags & NF_OPTIMIZER)
 		return true;
 	int32_t until = waits_for(f, n, g, other);
-	if (other && other->last > until)
-		until = other->last;
+	if (other) {
+		int32_t ready = fuse_ready(f, other, g);
+		until = ready > until ? ready : until;
+	}
 	if (until <= g->last)
 		return true;
 	int64_t held = 0, saved = 0;
@@ -560,12 +587,31 @@ static bool kinds_allow(const Fuse *f, const Group *a, const Group *b)
 	return !(a->has_assign && b->kind == GROUP_ROW) && !(b->has_assign && a->kind == GROUP_ROW);
 }
 
+/* A value of the map is about to be reduced over other axes than the group's. */
+static bool torn_apart(const Fuse *f, const Group *map, const Group *g)
+{
+	if (map->kind != GROUP_MAP || g->kind == GROUP_MAP)
+		return false;
+	for (size_t i = 0; i < map->members.len; i++) {
+		const Node *x = map->members.at[i];
+		if (x->nres != 1 || !same_dims(&x->res[0]->type, &g->domain))
+			continue;
+		int32_t v = x->res[0]->id;
+		for (int32_t u = f->first_user[v]; u < f->first_user[v + 1]; u++) {
+			const Node *user = f->node[f->users[u]];
+			if (user && is_reduce(user) && node_key(user) == g->key && !fits_reduce(g, user))
+				return true;
+		}
+	}
+	return false;
+}
+
 /* Merges b into g, the group that n has just joined or started. */
 static void try_merge(Fuse *f, Group *g, Group *b, const Node *n)
 {
 	if (!b || b == g || b->gone || b->key != g->key || !limits_allow(g, b))
 		return;
-	bool nest = same_nest(g, b) && kinds_allow(f, g, b);
+	bool nest = same_nest(g, b) && kinds_allow(f, g, b) && !torn_apart(f, g, b) && !torn_apart(f, b, g);
 	if (!nest && !absorbable(f, g, b, n))
 		return;
 	if (nest && !(delay_pays(f, b, g, n) && delay_pays(f, g, b, n)))
@@ -707,7 +753,7 @@ static void fuse_block(Func *fn, PassCtx *cx, Block *b)
 	f.map = ARENA_ARRAY(scratch, f.nvalues, Value *);
 	index_users(&f);
 	for (int32_t v = 0; v < f.nvalues; v++)
-		f.last_reader[v] = -1;
+		f.last_reader[v] = f.reducer[v] = -1;
 	for (Node *n = b->first; n; n = n->next)
 		f.node[n->pos] = n;
 	for (Node *n = b->first; n; n = n->next)

@@ -2,7 +2,7 @@
  *
  * Members move into the body as they are; operands become parameters, leaves are copied in, values that are read outside
  * become results. Blocks are relaid in a topological order (groups as units) that stays close to the old one: among the
- * units that are ready, the one whose last node came first. */
+ * units whose operands are made, the one that could run first by the old positions. */
 #include "fuse_parts.h"
 
 #include <assert.h>
@@ -10,7 +10,7 @@
 typedef struct Unit {
 	Group *group; /* or NULL: */
 	Node *node;
-	int32_t key;  /* position of its last node */
+	int32_t key;  /* position from which it can run */
 	int32_t waits; /* units that must come before */
 	VEC(int32_t) next;
 	int32_t seen;  /* the last unit that counted this one, to count once */
@@ -48,7 +48,8 @@ static void make_units(Layout *l)
 		Unit *u = &l->unit[l->nunits];
 		*u = (Unit){ .group = g, .node = f->node[n->pos], .key = n->pos, .seen = -1 };
 		if (g) {
-			u->key = g->members.at[g->members.len - 1]->pos;
+			int32_t ready = fuse_ready(f, g, NULL);
+			u->key = fuse_floats(g) ? -1 : ready > g->first ? ready : g->first;
 			of_group[g->id] = l->nunits;
 		}
 		l->unit_of[n->pos] = l->nunits++;

@@ -51,6 +51,10 @@ bool fuse_is_leaf(const Node *n);
 void fuse_materialise(Fuse *f);
 /* Visits, by `fn`, every node that must run before `n`: makers of operands, and for an assign the other readers. */
 void fuse_before(const Fuse *f, const Node *n, void (*fn)(void *ctx, Node *before), void *ctx);
+/* True where a group makes scalars out of constants: it may run anywhere, and runs first. */
+bool fuse_floats(const Group *g);
+/* The last position that a group reads from, outside of itself and of `other` (which may be NULL). */
+int32_t fuse_ready(const Fuse *f, const Group *g, const Group *other);
 /* Reduced axes of a reduction, as flags of its operand's axes. */
 void fuse_axes(const Node *reduce, bool *on);
 
