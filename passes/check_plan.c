@@ -52,7 +52,7 @@ typedef struct Check {
 	ByteMap *map;
 	int32_t *tag;    /* by Value.id; 0: not defined yet, BROKEN: already reported */
 	int32_t *var_of; /* by Value.id: 1 + the index of the variable whose storage it shows, or 0 */
-	VarState *var;
+	VarState *var;   /* by name */
 	int32_t nvars;
 	VEC(Writer) writer; /* by tag; number 0 is nobody */
 	VEC(Kept) kept;     /* outputs */
@@ -188,12 +188,18 @@ static int32_t use(Check *c, const Node *n, const Value *v)
 
 /* ---- definitions ---- */
 
+static int compare_name(const void *x, const void *y)
+{
+	const VarState *a = x, *b = y;
+
+	return strcmp(a->var->name, b->var->name);
+}
+
 static VarState *find_var(Check *c, const char *name)
 {
-	for (int32_t i = 0; i < c->nvars; i++)
-		if (strcmp(c->var[i].var->name, name) == 0)
-			return &c->var[i];
-	return NULL;
+	VarState key = { .var = &(Var){ .name = name } };
+
+	return c->nvars ? bsearch(&key, c->var, (size_t)c->nvars, sizeof key, compare_name) : NULL;
 }
 
 static void define_var(Check *c, const Node *n)
@@ -544,6 +550,8 @@ static void walk_func(Check *c, Func *f)
 		if (v->offset >= 0)
 			bytes_write(c->map, range_of_var(v).from, range_of_var(v).to, c->var[n].tag);
 	}
+	if (n > 1)
+		qsort(c->var, (size_t)n, sizeof *c->var, compare_name);
 	walk_block(c, f->body);
 	for (size_t i = 0; i < c->kept.len; i++)
 		if (c->kept.at[i].tag != BROKEN)
