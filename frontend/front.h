@@ -155,7 +155,7 @@ typedef struct Front {
 	Module *module;
 	Func *func;
 	Builder b;
-	DType real; /* f32, or f64 under precision f64 */
+	DType real; /* f32, or f64 under precision fp64 */
 	Value *loss, *predict;
 	Span loss_span, predict_span;
 	int8_t batch_state; /* of `batch`: 0 not evaluated, 1 being evaluated, 2 known */

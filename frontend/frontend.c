@@ -179,7 +179,7 @@ static void build(Front *f, const char *path)
 	f->func = ir_func(f->module, "forward");
 	f->func->batch = f->module->batch;
 	f->b = ir_builder(f->module, f->func->body);
-	f->real = !strcmp(settings_precision(f), "f64") ? DT_F64 : DT_F32;
+	f->real = !strcmp(settings_precision(f), "fp64") ? DT_F64 : DT_F32;
 	for (const ConstDef *c = f->user->consts; c && !f->stop; c = c->next)
 		eval_const(f, c->name, c->span);
 	settings_build(f);
