@@ -361,11 +361,12 @@ static Value *per_channel(Builder *b, Value *v, const Type *x)
 	return t.ndim == 1 ? v : ir_reshape(b, v, t);
 }
 
-/* running = (1-m)*running + m*stat. A layer that is applied twice goes on from its first update. */
+/* running = (1-m)*running + m*stat. A layer that is applied twice goes on from its first update.
+ * The assign goes to the end of the block: what else reads the variable must come before it. */
 static void update_running(Builder *b, Value *running, Value *stat, double m)
 {
 	Value *before = running;
-	for (Node *p = b->before ? b->before->prev : b->block->last; p; p = p->prev) {
+	for (Node *p = b->block->last; p; p = p->prev) {
 		if (p->op == OP_assign && p->arg[0] == running) {
 			before = p->arg[1];
 			ir_unlink(p);
@@ -374,7 +375,9 @@ static void update_running(Builder *b, Value *running, Value *stat, double m)
 	}
 	Value *now = ir_reshape(b, ir_unary(b, OP_stop_gradient, stat), running->type);
 	Value *kept = ir_binary_c(b, OP_mul, before, 1 - m);
-	ir_assign(b, running, ir_binary(b, OP_add, kept, ir_binary_c(b, OP_mul, now, m)));
+	Builder end = *b;
+	end.before = NULL;
+	ir_assign(&end, running, ir_binary(b, OP_add, kept, ir_binary_c(b, OP_mul, now, m)));
 }
 
 /* The statistics are nodes of their own kind, which a split batch would change; what is normalised

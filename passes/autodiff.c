@@ -313,6 +313,14 @@ static bool output_gradients(Walk *w, Span loss)
 	return reached > 0;
 }
 
+static bool has_gradients(const Func *step)
+{
+	for (const Node *n = step->body->first; n; n = n->next)
+		if (n->op == OP_output && !strncmp(ir_str(n, "name"), "grad:", 5))
+			return true;
+	return false;
+}
+
 static Node *find_loss(const Func *step)
 {
 	for (Node *n = step->body->first; n; n = n->next)
@@ -340,6 +348,20 @@ static bool differentiate(Walk *w, const Node *loss)
 	return output_gradients(w, loss->span) && !w->b.failed;
 }
 
+/* The backward pass may read what the forward pass assigns, so that comes last. */
+static void move_assigns_back(Func *step)
+{
+	Builder b = ir_builder(step->module, step->body);
+	Node *last = step->body->last;
+	Node *end = ir_region(&b, OP_yield, 0, NULL, NULL, 0, NULL);
+	for (Node *n = step->body->first, *next; n; n = next) {
+		next = n == last ? NULL : n->next; /* what has been moved stays */
+		if (n->op == OP_assign)
+			ir_move_before(n, end);
+	}
+	ir_unlink(end);
+}
+
 PassResult pass_autodiff(Module *m, PassCtx *cx)
 {
 	Func *step = ir_find_func(m, "step");
@@ -363,6 +385,7 @@ PassResult pass_autodiff(Module *m, PassCtx *cx)
 	arena_free(w.scratch);
 	if (!good)
 		return PASS_FAILED;
+	move_assigns_back(step);
 	simplify_func(step, true);
 	saved_reduce(step);
 	simplify_func(step, true);

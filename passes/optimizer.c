@@ -95,11 +95,25 @@ static bool choose_optimizer(Optimizer *o)
 
 /* ---- gradients ---- */
 
+/* Marks the variables that step assigns already: they cannot be updated as well. */
+static void mark_assigned(Optimizer *o, const Func *step)
+{
+	for (const Node *n = step->body->first; n; n = n->next) {
+		const Node *var = n->op == OP_assign ? n->arg[0]->def : NULL;
+		if (!var || var->op != OP_var)
+			continue;
+		VarEntry *e = var_index_find(&o->vars, ir_str(var, "name"));
+		if (e)
+			e->mark = true;
+	}
+}
+
 /* Takes the gradient outputs, in order; they stay as outputs where `keep_gradients` asks for them.
  */
 static bool take_gradients(Optimizer *o, Func *step, Gradients *out)
 {
 	bool keep = flag(o, "keep_gradients");
+	mark_assigned(o, step);
 	for (Node *n = step->body->first, *next; n; n = next) {
 		next = n->next;
 		if (n->op != OP_output || strncmp(ir_str(n, "name"), "grad:", 5))
@@ -110,6 +124,12 @@ static bool take_gradients(Optimizer *o, Func *step, Gradients *out)
 				   ir_str(n, "name") + 5);
 			return false;
 		}
+		if (e->mark) {
+			diag_error(o->diag, n->span, "optimizer: '%s' is assigned already",
+				   e->var->name);
+			return false;
+		}
+		e->mark = true;
 		vec_push(o->m->arena, out, ((Gradient){ e->var, e, n->arg[0] }));
 		if (!keep)
 			ir_unlink(n);

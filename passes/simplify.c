@@ -498,8 +498,19 @@ static void simplify_block(Simplifier *s, Block *block, Arena *scratch)
 	}
 }
 
+/* Kernels and replays are decided on the graph as it was; what is left then is not to be moved. */
+static bool is_scheduled(const Block *b)
+{
+	for (const Node *n = b->first; n; n = n->next)
+		if (n->op == OP_fused || n->replay_of || (n->op == OP_loop && is_scheduled(n->body)))
+			return true;
+	return false;
+}
+
 bool simplify_func(Func *f, bool drop_stops)
 {
+	if (is_scheduled(f->body))
+		return false;
 	Simplifier s = { .m = f->module, .drop_stops = drop_stops };
 	Arena *scratch = arena_new();
 	clear_aux(f->body);

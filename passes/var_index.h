@@ -8,6 +8,7 @@
 typedef struct VarEntry {
 	Var *var;
 	Value *read; /* the first `var` node's value in the function, NULL where there is none */
+	bool mark;   /* for the pass at work */
 } VarEntry;
 
 typedef struct VarIndex {
