@@ -358,11 +358,17 @@ static bool phase_has_inner(const Loop *l, int phase)
 	return false;
 }
 
-static void open_parallel(Printer *p, int64_t units)
+/* Before a loop over units; where their number is N, whether it is worth threads is seen when the kernel runs. */
+static void open_parallel(Printer *p, int64_t units, bool over_n)
 {
 	double work = (double)p->l->elems * (p->l->cost + p->l->nstores);
-	if (units > 1 && work >= parallel_cost)
+	if (over_n) {
+		double each = work / (double)units;
+		line(p, "#pragma omp parallel for num_threads(env->threads) schedule(static) if (N > %lld)",
+		     (long long)(parallel_cost / (each > 1 ? each : 1)));
+	} else if (units > 1 && work >= parallel_cost) {
 		line(p, "#pragma omp parallel for num_threads(env->threads) schedule(static)");
+	}
 }
 
 /* Opens `for (int j = from; j < to; j++)` with its indices. */
@@ -389,8 +395,8 @@ static void print_map(Printer *p)
 	int64_t blocks = split ? (l->inner + MAP_BLOCK - 1) / MAP_BLOCK : 1, units = l->outer * blocks;
 	const char *from = "0", *to = number(p, l->inner);
 	if (units > 1) {
-		open_parallel(p, units);
-		line(p, "for (int64_t u = 0; u < %lld; u++) {", (long long)units);
+		open_parallel(p, units, blocks == 1);
+		line(p, "for (int64_t u = 0; u < %s; u++) {", blocks == 1 ? "N" : number(p, units));
 		const char *o = blocks == 1 ? "u" : "o";
 		if (blocks > 1 && l->outer > 1)
 			line(p, "const int64_t o = u / %lld;", (long long)blocks);
@@ -598,8 +604,8 @@ static void print_rows(Printer *p)
 {
 	const Loop *l = p->l;
 	if (l->outer > 1) {
-		open_parallel(p, l->outer);
-		line(p, "for (int64_t o = 0; o < %lld; o++) {", (long long)l->outer);
+		open_parallel(p, l->outer, true);
+		line(p, "for (int64_t o = 0; o < N; o++) {");
 		decode(p, "o", 0, l->nouter);
 	}
 	for (int i = 0; i < l->ninstrs; i++)
@@ -664,7 +670,7 @@ static void print_chunked_row(Printer *p)
 		emit_row_level(p, phase);
 		if (!phase_has_inner(l, phase))
 			continue;
-		open_parallel(p, l->chunks);
+		open_parallel(p, l->chunks, false);
 		line(p, "for (int64_t c = 0; c < %lld; c++) {", (long long)l->chunks);
 		line(p, "const int64_t from = c * %d, end = from + %d;", LOOP_CHUNK, LOOP_CHUNK);
 		line(p, "const int64_t to = end < %lld ? end : %lld;", (long long)l->inner, (long long)l->inner);
@@ -755,7 +761,7 @@ static void print_columns(Printer *p)
 	int64_t blocks = (l->inner + COLUMN_BLOCK - 1) / COLUMN_BLOCK, units = l->outer * l->chunks * blocks;
 	if (l->chunks > 1)
 		emit_partials(p);
-	open_parallel(p, units);
+	open_parallel(p, units, false);
 	line(p, "for (int64_t u = 0; u < %lld; u++) {", (long long)units);
 	line(p, "const int64_t o = u / %lld, c = u / %lld %% %lld;", (long long)(l->chunks * blocks), (long long)blocks,
 	     (long long)l->chunks);
@@ -830,19 +836,19 @@ static void print_loops(Printer *p)
 		print_rows(p);
 }
 
-const char *cpu_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t micro)
+CpuText cpu_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t micro)
 {
 	char *text = NULL;
 	size_t len = 0;
 	Printer p = { .a = a, .out = open_memstream(&text, &len), .fused = fused, .l = l, .micro = micro };
-	line(&p, "(unsigned char *arena, const int64_t *off, const PlanEnv *env)");
+	line(&p, "(unsigned char *arena, const int64_t *off, const PlanEnv *env, const int64_t N)");
 	line(&p, "{");
 	print_operands(&p);
 	if (!print_fill(&p))
 		print_loops(&p);
 	line(&p, "}");
 	fclose(p.out);
-	const char *copy = arena_strndup(a, text, len);
+	CpuText r = { arena_strndup(a, text, len), l->outer };
 	free(text);
-	return copy;
+	return r;
 }

@@ -1,8 +1,9 @@
 /* Kernel text for the CPU: the parts of the back end `cpu` (backend.c puts them together).
  *
- * A kernel's text is a C function without its name: "(unsigned char *arena, const int64_t *off, const PlanEnv *env)\n{...}".
- * off[] holds the node's operands, then its results, then its workspace. Equal nodes give equal text, so that equal
- * layers share one function. */
+ * A kernel's text is a C function without its name: "(unsigned char *arena, const int64_t *off, const PlanEnv *env, const int64_t
+ * N)\n{...}". off[] holds the node's operands, then its results, then its workspace; N is the number of rows or units, which
+ * often is all that kernels for different batches differ in. Equal nodes give equal text, so that equal layers share one
+ * function. */
 #ifndef DLC_CODEGEN_CPU_H
 #define DLC_CODEGEN_CPU_H
 
@@ -15,12 +16,16 @@ const char *cpu_vtype(DType t);
 /* A literal of the type, exact. */
 const char *cpu_literal(Arena *a, DType t, double v);
 
-/* A fused kernel. */
-const char *cpu_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t micro);
+typedef struct CpuText {
+	const char *text; /* NULL: no kernel */
+	int64_t n;        /* N */
+} CpuText;
 
-/* A K_KERNEL node, a library call that the library does not offer (f64), or a leaf that is stored by itself. NULL where
- * there is none. Goes to the file of special kernels. */
-const char *cpu_special_text(Arena *a, const Node *n, int64_t micro);
+/* A fused kernel. */
+CpuText cpu_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t micro);
+
+/* A K_KERNEL node or a library call that the library does not offer (f64). Goes to the file of special kernels. */
+CpuText cpu_special_text(Arena *a, const Node *n);
 int64_t cpu_special_workspace(const Node *n, int threads);
 
 /* The library call of a K_MATRIX node; false where the library does not offer it (f64). */

@@ -7,6 +7,7 @@
 #include <assert.h>
 
 enum { EMBED_COLUMNS = 64 }; /* columns that one thread adds up at a time */
+enum { PARALLEL_COST = 60000 }; /* operations below which one thread is faster */
 
 static int64_t dim(const Value *v, int i)
 {
@@ -136,14 +137,16 @@ static const char *names(Arena *a, const Node *n)
 }
 
 /* A kernel that does `units` units by `statement` (a C statement over u), in parallel where `work` operations are worth it. */
-static const char *loop_text(Arena *a, const Node *n, int64_t units, double work, const char *statement)
+static CpuText loop_text(Arena *a, const Node *n, int64_t units, double work, const char *statement)
 {
-	bool parallel = units > 1 && work > 60000;
-	return arena_printf(a,
-			    "(unsigned char *arena, const int64_t *off, const PlanEnv *env)\n{\n%s%s"
-			    "\tfor (int64_t u = 0; u < %lld; u++) {\n%s\t}\n}\n",
-			    declare(a, n), parallel ? "#pragma omp parallel for num_threads(env->threads) schedule(static)\n" : "",
-			    (long long)units, statement);
+	double each = work / (double)units;
+	const char *text = arena_printf(
+		a,
+		"(unsigned char *arena, const int64_t *off, const PlanEnv *env, const int64_t N)\n{\n%s"
+		"#pragma omp parallel for num_threads(env->threads) schedule(static) if (N > %lld)\n"
+		"\tfor (int64_t u = 0; u < N; u++) {\n%s\t}\n}\n",
+		declare(a, n), (long long)(PARALLEL_COST / (each > 1 ? each : 1)), statement);
+	return (CpuText){ text, units };
 }
 
 static const char *suffix(const Node *n)
@@ -151,7 +154,7 @@ static const char *suffix(const Node *n)
 	return n->res[0]->type.dtype == DT_F64 ? "f64" : "f32";
 }
 
-static const char *pool_text(Arena *a, const Node *n)
+static CpuText pool_text(Arena *a, const Node *n)
 {
 	bool grad = n->op == OP_max_pool2d_grad || n->op == OP_avg_pool2d_grad;
 	const Value *x = grad ? n->res[0] : n->arg[0], *y = grad ? n->arg[n->nargs - 1] : n->res[0];
@@ -167,7 +170,7 @@ static const char *pool_text(Arena *a, const Node *n)
 
 /* Indices outside of the table read zeros and add nowhere: data are checked before the first step, and what is computed from
  * them must stay inside the arena whatever it is. */
-static const char *embedding_text(Arena *a, const Node *n)
+static CpuText embedding_text(Arena *a, const Node *n)
 {
 	const char *t = cpu_ctype(n->res[0]->type.dtype);
 	long long rows = (long long)type_elems(&n->arg[1]->type), V = (long long)dim(n->arg[0], 0), C = (long long)dim(n->arg[0], 1);
@@ -182,7 +185,7 @@ static const char *embedding_text(Arena *a, const Node *n)
 }
 
 /* Threads take blocks of columns, so every sum adds up in order of position. */
-static const char *embedding_grad_text(Arena *a, const Node *n)
+static CpuText embedding_grad_text(Arena *a, const Node *n)
 {
 	const char *t = cpu_ctype(n->res[0]->type.dtype);
 	long long rows = (long long)type_elems(&n->arg[0]->type), V = (long long)dim(n->res[0], 0), C = (long long)dim(n->res[0], 1);
@@ -217,7 +220,7 @@ static int64_t attention_scratch(const Node *n)
 	return elems * dtype_bytes(n->res[0]->type.dtype);
 }
 
-static const char *attention_text(Arena *a, const Node *n)
+static CpuText attention_text(Arena *a, const Node *n)
 {
 	const Value *q = n->arg[0];
 	int64_t heads = ir_int(n, "heads"), D = dim(q, 2) / heads, T = dim(q, 1), K = dim(n->arg[1], 1);
@@ -241,7 +244,7 @@ static const char *with_sizes(Arena *a, const char *s, const int64_t *v, size_t 
 	return arena_printf(a, "%s);\n", s);
 }
 
-static const char *matrix_text(Arena *a, const Node *n)
+static CpuText matrix_text(Arena *a, const Node *n)
 {
 	PlanPrim p;
 	describe(n, &p);
@@ -262,9 +265,8 @@ static const char *matrix_text(Arena *a, const Node *n)
 	return loop_text(a, n, units, work, with_sizes(a, s, sizes, sizeof sizes / sizeof *sizes));
 }
 
-const char *cpu_special_text(Arena *a, const Node *n, int64_t micro)
+CpuText cpu_special_text(Arena *a, const Node *n)
 {
-	(void)micro;
 	switch (n->op) {
 	case OP_max_pool2d:
 	case OP_max_pool2d_grad:
@@ -279,7 +281,7 @@ const char *cpu_special_text(Arena *a, const Node *n, int64_t micro)
 	case OP_attention_grad:
 		return attention_text(a, n);
 	default:
-		return ir_ops[n->op].kind == K_MATRIX ? matrix_text(a, n) : NULL;
+		return ir_ops[n->op].kind == K_MATRIX ? matrix_text(a, n) : (CpuText){ 0 };
 	}
 }
 

@@ -30,14 +30,19 @@ static void table_grow(Emit *e)
 		table_put(e, (int32_t)i);
 }
 
-static int32_t find_kernel(const Emit *e, const char *text, bool special)
+/* The kernel of a text and N, or -1; *body becomes the first kernel of the text, or -1. */
+static int32_t find_kernel(const Emit *e, CpuText t, bool special, int32_t *body)
 {
+	*body = -1;
 	if (!e->table_size)
 		return -1;
-	for (uint64_t at = hash_text(text) % (uint64_t)e->table_size; e->table[at] >= 0;
+	for (uint64_t at = hash_text(t.text) % (uint64_t)e->table_size; e->table[at] >= 0;
 	     at = (at + 1) % (uint64_t)e->table_size) {
 		const EmitKernel *k = &e->kernels.at[e->table[at]];
-		if (k->special == special && strcmp(k->text, text) == 0)
+		if (k->special != special || strcmp(k->text, t.text) != 0)
+			continue;
+		*body = k->body;
+		if (k->n == t.n)
 			return e->table[at];
 	}
 	return -1;
@@ -74,12 +79,14 @@ static const char *kernel_comment(Arena *a, const Node *n)
 	return s;
 }
 
-static int32_t add_kernel(Emit *e, const Node *n, const char *text, bool special)
+static int32_t add_kernel(Emit *e, const Node *n, CpuText t, bool special)
 {
-	int32_t found = find_kernel(e, text, special);
+	int32_t body, found = find_kernel(e, t, special, &body);
 	if (found >= 0)
 		return found;
-	EmitKernel k = { text, kernel_comment(e->a, n), special, (double)strlen(text) };
+	double weight = body < 0 ? (double)strlen(t.text) : 1;
+	body = body < 0 ? (int32_t)e->kernels.len : body;
+	EmitKernel k = { t.text, t.n, body, kernel_comment(e->a, n), special, weight };
 	vec_push(e->a, &e->kernels, k);
 	if ((int32_t)e->kernels.len * 2 > e->table_size)
 		table_grow(e);
@@ -130,8 +137,8 @@ static void kernel_step(Emit *e, EmitFunc *f, const Node *n, int64_t micro)
 		if (s.index == (int32_t)e->prims.len)
 			vec_push(e->a, &e->prims, p);
 	} else {
-		const char *text = cpu_special_text(e->a, n, micro);
-		if (!text) {
+		CpuText text = cpu_special_text(e->a, n);
+		if (!text.text) {
 			fail(e, n, "this op can be planned, but there is no kernel to run it");
 			return;
 		}
@@ -222,8 +229,13 @@ int64_t emit_offset(const Module *m, const Value *v)
 void kernel_print(FILE *out, const Emit *e, int kernel)
 {
 	const EmitKernel *k = &e->kernels.at[kernel];
-	fprintf(out, "\n/* %s */\nextern void k%d(unsigned char *, const int64_t *, const PlanEnv *);\nvoid k%d%s", k->comment, kernel,
-		kernel, k->text);
+	fprintf(out, "\n/* %s */\n", k->comment);
+	if (k->body == kernel)
+		fprintf(out, "void b%d%s", kernel, k->text);
+	else
+		fprintf(out, "extern void b%d(unsigned char *, const int64_t *, const PlanEnv *, int64_t);\n", k->body);
+	fprintf(out, "void k%d(unsigned char *arena, const int64_t *off, const PlanEnv *env)\n{\n\tb%d(arena, off, env, %lld);\n}\n",
+		kernel, k->body, (long long)k->n);
 }
 
 void special_prelude(FILE *out, const Emit *e)

@@ -8,7 +8,9 @@
 #include "cpu.h"
 
 typedef struct EmitKernel {
-	const char *text;    /* without a name: equal text, one kernel */
+	const char *text;    /* without a name */
+	int64_t n;           /* the N that it is called with: equal text and N, one kernel */
+	int32_t body;        /* the first kernel of this text, whose function the others call */
 	const char *comment; /* "add relu -> f32[64,128]" of the first node that uses it */
 	bool special;        /* goes to the file of special kernels */
 	double weight;       /* length, for dividing files */
