@@ -107,9 +107,11 @@ text_file() {
 	fi
 	echo "$B/tests/text.txt"
 }
-# data_of MODEL: the arguments that its trainer needs besides its defaults
+# data_of MODEL: the arguments that its trainer needs besides its defaults; small test splits, since a run ends with an
+# evaluation
 data_of() {
 	case $1 in
-	gpt-char) echo "--data text=$(text_file)" ;;
+	gpt-char) echo "--data text=$(text_file) --data text.validation=0.001" ;;
+	*) echo "--data images.test_x=tests/oracle/fixtures/images --data images.test_y=tests/oracle/fixtures/labels" ;;
 	esac
 }
