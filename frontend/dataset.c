@@ -400,7 +400,7 @@ static const Value *input_behind(const Value *v)
 
 /* The values that the graph can take from an integer field: rows of a table, classes of a loss.
  * They become the settings limit_FIELD and ignore_FIELD, which the runtime checks before the first
- * step. */
+ * step. A table has no row to ignore: for what goes into one, ignore_FIELD is a row like others. */
 static void put_range(Front *f, Dataset *d, int i)
 {
 	const char *name = d->type->fields[i].name;
@@ -408,11 +408,13 @@ static void put_range(Front *f, Dataset *d, int i)
 			: i == 1                        ? (int64_t)number(d, "classes")
 							: 0;
 	int64_t ignore = -100;
+	bool row = false;
 
 	for (const Node *n = f->func->body->first; n; n = n->next) {
 		int64_t rows = 0;
 		if (n->op == OP_embedding && input_behind(n->arg[1]) == d->input[i]) {
 			rows = n->arg[0]->type.dim[0];
+			row = true;
 		} else if (n->op == OP_cross_entropy && input_behind(n->arg[1]) == d->input[i]) {
 			rows = n->arg[0]->type.dim[n->arg[0]->type.ndim - 1];
 			ignore = ir_int(n, "ignore");
@@ -423,7 +425,7 @@ static void put_range(Front *f, Dataset *d, int i)
 	ir_set(f->module, d->section, arena_printf(f->arena, "limit_%s", name), A_INT,
 	       (Attr){ .i = limit });
 	ir_set(f->module, d->section, arena_printf(f->arena, "ignore_%s", name), A_INT,
-	       (Attr){ .i = ignore });
+	       (Attr){ .i = row ? 0 : ignore });
 }
 
 void dataset_finish(Front *f)

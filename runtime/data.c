@@ -297,7 +297,7 @@ static bool check_values(const PlanInput *in, const DataField *d, Fail *f)
 				fail_add(f, ", expected %.0f to %.0f", low, high);
 			else
 				fail_add(f, ", expected a whole number");
-			if (in->limit > 0 && low - 1 != (double)in->ignore)
+			if (in->limit > 0 && !((double)in->ignore >= low && (double)in->ignore <= high))
 				fail_add(f, " (or %" PRId64 ", which is ignored)", in->ignore);
 			return false;
 		}
@@ -347,6 +347,34 @@ static DataOpenFn format(const char *type)
 	return NULL;
 }
 
+/* The settings that say where samples come from. All others are part of the graph. */
+static bool settled_at_run(const char *key)
+{
+	static const char *const keys[] = { "dir",    "file",   "test_file", "x",         "y",
+					    "test_x", "test_y", "header",    "validation" };
+	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+		if (!strcmp(keys[i], key))
+			return true;
+	return false;
+}
+
+static bool unknown_setting(const PlanData *d, const char *key, Fail *f)
+{
+	if (plan_setting(d->settings, d->nsettings, key))
+		return fail(f, EXIT_FILES,
+			    "--data %s.%s: '%s' is settled when the model is compiled (dlc -D)",
+			    d->name, key, key);
+	fail(f, EXIT_FILES, "--data %s.%s: %s data have no setting '%s'; there are", d->name, key,
+	     d->type, key);
+	const char *sign = "";
+	for (int j = 0; j < d->nsettings; j++)
+		if (settled_at_run(d->settings[j].key)) {
+			fail_add(f, "%s %s", sign, d->settings[j].key);
+			sign = ",";
+		}
+	return false;
+}
+
 static bool check_overrides(const Plan *plan, const DataOverride *o, int no, Fail *f)
 {
 	for (int i = 0; i < no; i++) {
@@ -356,13 +384,10 @@ static bool check_overrides(const Plan *plan, const DataOverride *o, int no, Fai
 		if (k < plan->ndata) {
 			const PlanData *d = &plan->data[k];
 			const char *key = o[i].key ? o[i].key : main_key(d->type);
-			if (plan_setting(d->settings, d->nsettings, key) || !o[i].key)
+			if (!o[i].key || (settled_at_run(key) &&
+					  plan_setting(d->settings, d->nsettings, key)))
 				continue;
-			fail(f, EXIT_FILES, "--data %s.%s: %s data have no setting '%s'; there are",
-			     o[i].name, key, d->type, key);
-			for (int j = 0; j < d->nsettings; j++)
-				fail_add(f, "%s %s", j ? "," : "", d->settings[j].key);
-			return false;
+			return unknown_setting(d, key, f);
 		}
 		fail(f, EXIT_FILES, "--data %s: the model has no data of that name; it has",
 		     o[i].name);

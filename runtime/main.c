@@ -44,7 +44,7 @@ static const OptionRow rows[] = {
 	{ "--steps", "N", TRAIN | BENCH, ARG_COUNT, FIELD(steps), 0,
 	  "optimizer steps in all, also after --resume" },
 	{ "--data", "NAME=PATH", TRAIN | EVAL | PREDICT | BENCH, ARG_DATA, 0, 0,
-	  "file or folder of a data set; NAME.KEY=VALUE sets any of its settings" },
+	  "file or folder of a data set; NAME.KEY=VALUE another setting (test_x, validation, ...)" },
 	{ "--init", "FILE", TRAIN | EVAL | PREDICT | BENCH, ARG_TEXT, FIELD(init), 0,
 	  "start from the weights of a safetensors file" },
 	{ "--resume", "PATH", TRAIN | EVAL | PREDICT | BENCH, ARG_TEXT, FIELD(resume), 0,
