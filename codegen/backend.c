@@ -36,8 +36,8 @@ static int64_t cpu_workspace(const Node *n, int threads)
 }
 
 static const Backend backends[] = {
-	{ "cpu", "generated C, compiled by the system's compiler; products by oneDNN", cpu_fusable, cpu_workspace, true, cpu_emit,
-	  cpu_build },
+	{ "cpu", "generated C, compiled by the system's compiler; products by oneDNN", cpu_fusable,
+	  cpu_workspace, true, cpu_emit, cpu_build },
 };
 
 const Backend *backend_find(const char *name)

@@ -1,9 +1,12 @@
-/* Makes the executable: sources into a temporary folder, compilers side by side, one link, one rename.
+/* Makes the executable: sources into a temporary folder, compilers side by side, one link, one
+ * rename.
  *
- *     TMP/kernels0.c kernels1.c special.c plan.c  --cc-->  *.o  --cc + libdlrt.a-->  OUTPUT.tmp-PID  --rename-->  OUTPUT
+ *     TMP/kernels0.c kernels1.c special.c plan.c  --cc-->  *.o
+ *     *.o + libdlrt.a  --cc-->  OUTPUT.tmp-PID  --rename-->  OUTPUT
  *
- * Fused kernels are compiled without contraction (rounding belongs to ops), special kernels with it (each is one op).
- * On failure nothing is left behind. Environment: CC, DLC_RUNTIME (folder of libdlrt.a), DLC_CFLAGS and DLC_LDFLAGS (added). */
+ * Fused kernels are compiled without contraction (rounding belongs to ops), special kernels with it
+ * (each is one op). On failure nothing is left behind. Environment: CC, DLC_RUNTIME (folder of
+ * libdlrt.a), DLC_CFLAGS and DLC_LDFLAGS (added). */
 #include "emit.h"
 
 #include <errno.h>
@@ -27,14 +30,14 @@ typedef struct Make {
 	Arena *a;
 	const Module *m;
 	const BuildOptions *o;
-	const char *dir;            /* temporary folder */
-	const char *runtime;        /* folder of libdlrt.a */
+	const char *dir;     /* temporary folder */
+	const char *runtime; /* folder of libdlrt.a */
 	const char *cc;
 	const char *file[MAX_FILES]; /* everything that is made in dir */
 	int nfiles;
 	Job job[8];
 	int njobs;
-	const char *objects;        /* quoted, for the link */
+	const char *objects; /* quoted, for the link */
 } Make;
 
 static const char *in_dir(Make *k, const char *name)
@@ -70,10 +73,7 @@ static bool write_text(Make *k, const char *name, const char *text, size_t len)
 	return (fclose(f) == 0 && ok) || fail(k, "cannot write", path);
 }
 
-static bool exists(const char *path)
-{
-	return access(path, R_OK) == 0;
-}
+static bool exists(const char *path) { return access(path, R_OK) == 0; }
 
 /* The folder of libdlrt.a: as told, or beside dlc (build/), or where `make install` puts it. */
 static const char *find_runtime(Make *k)
@@ -90,7 +90,8 @@ static const char *find_runtime(Make *k)
 	if (slash)
 		*slash = 0;
 	const char *installed = arena_printf(k->a, "%s/../lib/dlc", self);
-	if (!exists(arena_printf(k->a, "%s/libdlrt.a", self)) && exists(arena_printf(k->a, "%s/libdlrt.a", installed)))
+	if (!exists(arena_printf(k->a, "%s/libdlrt.a", self)) &&
+	    exists(arena_printf(k->a, "%s/libdlrt.a", installed)))
 		return installed;
 	return arena_strdup(k->a, self);
 }
@@ -145,7 +146,8 @@ static bool finish_jobs(Make *k, const char *what)
 			diag_error(k->m->diag, NO_SPAN, "the C compiler '%s' cannot be run", k->cc);
 			diag_hint(k->m->diag, "install gcc, or name another compiler with CC=...");
 		} else {
-			diag_error(k->m->diag, NO_SPAN, "the C compiler '%s' failed to %s", k->cc, what);
+			diag_error(k->m->diag, NO_SPAN, "the C compiler '%s' failed to %s", k->cc,
+				   what);
 			show_log(k, k->job[i].log);
 		}
 	}
@@ -162,7 +164,8 @@ static const char *compile_flags(const Make *k, bool special)
 	target = "-march=native -mprefer-vector-width=512";
 #endif
 	return arena_printf(k->a,
-			    "-std=gnu11 %s %s -fopenmp -fno-math-errno -fno-trapping-math -fno-strict-aliasing -ffp-contract=%s -w -Wno-psabi %s",
+			    "-std=gnu11 %s %s -fopenmp -fno-math-errno -fno-trapping-math "
+			    "-fno-strict-aliasing -ffp-contract=%s -w -Wno-psabi %s",
 			    level, target, special ? "fast" : "off", extra ? extra : "");
 }
 
@@ -172,8 +175,9 @@ static bool start_compile(Make *k, const char *name, const char *flags)
 	const char *source = arena_printf(k->a, "%s/%s.c", k->dir, name);
 	k->objects = arena_printf(k->a, "%s %s", k->objects, quoted(k->a, object));
 	return start_job(k, name,
-			 arena_printf(k->a, "exec %s %s -I%s -c -o %s %s", k->cc, flags, quoted(k->a, k->dir),
-				      quoted(k->a, object), quoted(k->a, source)));
+			 arena_printf(k->a, "exec %s %s -I%s -c -o %s %s", k->cc, flags,
+				      quoted(k->a, k->dir), quoted(k->a, object),
+				      quoted(k->a, source)));
 }
 
 /* ---- sources ---- */
@@ -244,24 +248,28 @@ static bool compile_all(Make *k, Emit *e)
 	}
 	int parts = weight > SPLIT_BYTES ? 2 : 1;
 	PlanJob plan = { e, k->o };
-	bool ok = write_text(k, "plan.h", plan_h, plan_h_len) && write_text(k, "kernel.h", kernel_h, kernel_h_len) &&
+	bool ok = write_text(k, "plan.h", plan_h, plan_h_len) &&
+		  write_text(k, "kernel.h", kernel_h, kernel_h_len) &&
 		  write_text(k, "special.h", special_h, special_h_len);
 	for (int i = 0; i < parts && ok; i++)
 		ok = write_kernels(k, e, i, parts) &&
 		     start_compile(k, arena_printf(k->a, "kernels%d", i), compile_flags(k, false));
 	if (ok && special)
-		ok = write_memory(k, "special.c", print_special, e) && start_compile(k, "special", compile_flags(k, true));
-	ok = ok && write_memory(k, "plan.c", print_plan, &plan) && start_compile(k, "plan", "-std=gnu11 -O0 -march=native -w");
+		ok = write_memory(k, "special.c", print_special, e) &&
+		     start_compile(k, "special", compile_flags(k, true));
+	ok = ok && write_memory(k, "plan.c", print_plan, &plan) &&
+	     start_compile(k, "plan", "-std=gnu11 -O0 -march=native -w");
 	return finish_jobs(k, "compile the generated kernels") && ok;
 }
 
 static bool link_all(Make *k, const char *output)
 {
 	const char *extra = getenv("DLC_LDFLAGS");
-	const char *command =
-		arena_printf(k->a, "exec %s -o %s %s %s -fopenmp -ldnnl -l:libjansson.a -l:libz.a -lm -lpthread %s", k->cc,
-			     quoted(k->a, output), k->objects, quoted(k->a, arena_printf(k->a, "%s/libdlrt.a", k->runtime)),
-			     extra ? extra : "");
+	const char *command = arena_printf(
+		k->a,
+		"exec %s -o %s %s %s -fopenmp -ldnnl -l:libjansson.a -l:libz.a -lm -lpthread %s",
+		k->cc, quoted(k->a, output), k->objects,
+		quoted(k->a, arena_printf(k->a, "%s/libdlrt.a", k->runtime)), extra ? extra : "");
 	return start_job(k, "link", command) && finish_jobs(k, "link the trainer");
 }
 
@@ -284,7 +292,8 @@ static bool make_trainer(Make *k, Emit *e)
 {
 	k->runtime = find_runtime(k);
 	if (!exists(arena_printf(k->a, "%s/libdlrt.a", k->runtime))) {
-		diag_error(k->m->diag, NO_SPAN, "the runtime library libdlrt.a is not in '%s'", k->runtime);
+		diag_error(k->m->diag, NO_SPAN, "the runtime library libdlrt.a is not in '%s'",
+			   k->runtime);
 		diag_hint(k->m->diag, "run 'make', or set DLC_RUNTIME to the folder that has it");
 		return false;
 	}

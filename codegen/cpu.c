@@ -3,12 +3,14 @@
  * Before:  %b0 = add %a0, %a1   %b1 = relu %b0     (f32[64,128], f32[128])
  * After:   for (o...) {                            rows, in parallel where it pays
  *                  for (j...) {                    vectorised by the C compiler
- *                          const float v0 = a0[128 * i0 + j], v1 = a1[j], v2 = v0 + v1, v3 = dl_max_f32(v2, 0);
+ *                          const float v0 = a0[128 * i0 + j], v1 = a1[j];
+ *                          const float v2 = v0 + v1, v3 = dl_max_f32(v2, 0.0f);
  *                          r0[128 * i0 + j] = v3;
  *
- * Elements of a reduction go to a block buffer, which kernel.h's lanes add up in an order of their own; so how the C
- * compiler vectorises the loop has no bearing on the result. One multiplication or addition of the source is one
- * rounding (no contraction). Operands and results may share storage element by element (fuse_may_alias). */
+ * Elements of a reduction go to a block buffer, which kernel.h's lanes add up in an order of their
+ * own; so how the C compiler vectorises the loop has no bearing on the result. One multiplication
+ * or addition of the source is one rounding (no contraction). Operands and results may share
+ * storage element by element (fuse_may_alias). */
 #include "cpu.h"
 
 #include <assert.h>
@@ -30,22 +32,25 @@ typedef struct Printer {
 
 const char *cpu_ctype(DType t)
 {
-	static const char *const name[DT_COUNT] = { "void", "uint8_t", "uint8_t", "uint16_t", "int32_t", "int64_t",
-						    "uint16_t", "uint16_t", "float", "double" };
+	static const char *const name[DT_COUNT] = { "void",    "uint8_t", "uint8_t",  "uint16_t",
+						    "int32_t", "int64_t", "uint16_t", "uint16_t",
+						    "float",   "double" };
 	return name[t];
 }
 
 const char *cpu_vtype(DType t)
 {
-	static const char *const name[DT_COUNT] = { "void", "int32_t", "uint8_t", "uint16_t", "int32_t", "int64_t",
-						    "float", "float", "float", "double" };
+	static const char *const name[DT_COUNT] = { "void",    "int32_t", "uint8_t", "uint16_t",
+						    "int32_t", "int64_t", "float",   "float",
+						    "float",   "double" };
 	return name[t];
 }
 
 /* The suffix of kernel.h's functions. */
 static const char *suffix(DType t)
 {
-	static const char *const name[DT_COUNT] = { "none", "i32", "i32", "i32", "i32", "i64", "f32", "f32", "f32", "f64" };
+	static const char *const name[DT_COUNT] = { "none", "i32", "i32", "i32", "i32",
+						    "i64",  "f32", "f32", "f32", "f64" };
 	return name[t];
 }
 
@@ -74,10 +79,12 @@ const char *cpu_literal(Arena *a, DType t, double v)
 			s = arena_printf(a, "%a", (double)(float)v);
 	}
 	bool point = strpbrk(s, ".ep") != NULL;
-	return arena_printf(a, v < 0 ? "(%s%s%s)" : "%s%s%s", s, point ? "" : ".0", t == DT_F64 ? "" : "f");
+	return arena_printf(a, v < 0 ? "(%s%s%s)" : "%s%s%s", s, point ? "" : ".0",
+			    t == DT_F64 ? "" : "f");
 }
 
-/* ---- lines, indices ---------------------------------------------------------------------------- */
+/* ---- lines, indices ----------------------------------------------------------------------------
+ */
 
 static void line(Printer *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void line(Printer *p, const char *fmt, ...)
@@ -110,7 +117,8 @@ static const char *index_text(const Printer *p, const LoopIndex *x)
 			continue;
 		const char *plus = *s ? " + " : "", *name = dim_name(p, d);
 		s = x->coef[d] == 1 ? arena_printf(p->a, "%s%s%s", s, plus, name)
-				    : arena_printf(p->a, "%s%s%lld * %s", s, plus, (long long)x->coef[d], name);
+				    : arena_printf(p->a, "%s%s%lld * %s", s, plus,
+						   (long long)x->coef[d], name);
 	}
 	if (x->base != 0 || !*s)
 		s = arena_printf(p->a, "%s%s%lld", s, *s ? " + " : "", (long long)x->base);
@@ -126,8 +134,8 @@ static const char *guard_text(const Printer *p, const LoopIndex *x)
 		const char *name = dim_name(p, k->dim), *and = *s ? " & " : "";
 		int64_t extent = p->l->extent[k->dim];
 		if (k->lo > 0 && k->hi < extent)
-			s = arena_printf(p->a, "%s%s(%s >= %lld) & (%s < %lld)", s, and, name, (long long)k->lo, name,
-					 (long long)k->hi);
+			s = arena_printf(p->a, "%s%s(%s >= %lld) & (%s < %lld)", s, and, name,
+					 (long long)k->lo, name, (long long)k->hi);
 		else if (k->lo > 0)
 			s = arena_printf(p->a, "%s%s(%s >= %lld)", s, and, name, (long long)k->lo);
 		else if (k->hi < extent)
@@ -142,7 +150,8 @@ static void decode(Printer *p, const char *var, int first, int n)
 	int64_t below = 1;
 	for (int d = first + n - 1; d >= first; d--) {
 		const char *t = strcmp(var, "j") == 0 ? "int" : "int64_t";
-		const char *mod = d > first ? arena_printf(p->a, " %% %lld", (long long)p->l->extent[d]) : "";
+		const char *mod =
+			d > first ? arena_printf(p->a, " %% %lld", (long long)p->l->extent[d]) : "";
 		if (below == 1)
 			line(p, "const %s i%d = %s%s;", t, d, var, mod);
 		else
@@ -151,9 +160,10 @@ static void decode(Printer *p, const char *var, int first, int n)
 	}
 }
 
-/* ---- expressions ---------------------------------------------------------------------------------- */
+/* ---- expressions ---- */
 
-/* The type in which an element-wise op computes: its result's, or for a comparison its operands'. */
+/* The type in which an element-wise op computes: its result's, or for a comparison its operands'.
+ */
 static DType compute_type(const Node *n)
 {
 	DType t = n->res[0]->type.dtype;
@@ -168,9 +178,10 @@ static DType compute_type(const Node *n)
 static const char *arg_text(const Printer *p, const LoopInstr *x, int k, DType compute)
 {
 	const LoopInstr *y = &p->l->instr[x->arg[k]];
-	bool as_is = strcmp(cpu_vtype(y->dtype), cpu_vtype(compute)) == 0 || (x->node->op == OP_select && k == 0) ||
-		     x->node->op == OP_schedule;
-	return as_is ? arena_printf(p->a, "v%d", x->arg[k]) : arena_printf(p->a, "(%s)v%d", cpu_vtype(compute), x->arg[k]);
+	bool as_is = strcmp(cpu_vtype(y->dtype), cpu_vtype(compute)) == 0 ||
+		     (x->node->op == OP_select && k == 0) || x->node->op == OP_schedule;
+	return as_is ? arena_printf(p->a, "v%d", x->arg[k])
+		     : arena_printf(p->a, "(%s)v%d", cpu_vtype(compute), x->arg[k]);
 }
 
 static const char *attr_text(const Printer *p, const Node *n, const char *name, DType compute)
@@ -207,7 +218,8 @@ static const char *ewise_text(const Printer *p, const LoopInstr *x)
 				;
 			const char *name = arena_strndup(p->a, e + 1, n - 1);
 			s = *e == '#' ? arena_printf(p->a, "%sdl_%s_%s", s, name, suffix(compute))
-				      : arena_printf(p->a, "%s%s", s, attr_text(p, x->node, name, compute));
+				      : arena_printf(p->a, "%s%s", s,
+						     attr_text(p, x->node, name, compute));
 			e += n;
 		} else if (e[0] == 'T' && e[1] == '(') {
 			for (n = 2; e[n] != ')'; n++)
@@ -240,13 +252,16 @@ static const char *leaf_text(const Printer *p, const LoopInstr *x)
 	const char *real = x->dtype == DT_F64 ? "double" : "float";
 	if (n->op == OP_random_uniform)
 		return arena_printf(p->a, "DL_UNIFORM(%s, %s, %lld, %s, %s)", real, at, stream,
-				    cpu_literal(p->a, DT_F64, ir_float(n, "lo")), cpu_literal(p->a, DT_F64, ir_float(n, "hi")));
+				    cpu_literal(p->a, DT_F64, ir_float(n, "lo")),
+				    cpu_literal(p->a, DT_F64, ir_float(n, "hi")));
 	if (n->op == OP_dropout_scale)
 		return arena_printf(p->a, "DL_DROPOUT(%s, %s, %lld, %s)", real, at, stream,
 				    cpu_literal(p->a, DT_F64, ir_float(n, "p")));
 	assert(n->op == OP_random_normal);
-	return arena_printf(p->a, "%s + %s * dl_normal_%s(DL_RANDOM(%s, %lld))", cpu_literal(p->a, x->dtype, ir_float(n, "mean")),
-			    cpu_literal(p->a, x->dtype, ir_float(n, "std")), suffix(x->dtype), at, stream);
+	return arena_printf(p->a, "%s + %s * dl_normal_%s(DL_RANDOM(%s, %lld))",
+			    cpu_literal(p->a, x->dtype, ir_float(n, "mean")),
+			    cpu_literal(p->a, x->dtype, ir_float(n, "std")), suffix(x->dtype), at,
+			    stream);
 }
 
 static const char *instr_text(const Printer *p, const LoopInstr *x)
@@ -283,13 +298,17 @@ static void emit_instr(Printer *p, int i, int phase)
 	const LoopInstr *x = &p->l->instr[i];
 	const char *vt = cpu_vtype(x->dtype);
 	if (x->buffered && phase > x->phase) {
-		const char *q = p->l->mid > 1 ? arena_printf(p->a, "%lld * q + j", (long long)p->l->inner) : "j";
+		const char *q = p->l->mid > 1
+					? arena_printf(p->a, "%lld * q + j", (long long)p->l->inner)
+					: "j";
 		line(p, "const %s v%d = w%d[%s];", vt, i, i, q);
 		return;
 	}
 	line(p, "const %s v%d = %s;", vt, i, instr_text(p, x));
 	if (x->buffered) {
-		const char *q = p->l->mid > 1 ? arena_printf(p->a, "%lld * q + j", (long long)p->l->inner) : "j";
+		const char *q = p->l->mid > 1
+					? arena_printf(p->a, "%lld * q + j", (long long)p->l->inner)
+					: "j";
 		line(p, "w%d[%s] = v%d;", i, q, i);
 	}
 }
@@ -318,7 +337,8 @@ static void emit_row_level(Printer *p, int phase)
 {
 	for (int i = 0; i < p->l->ninstrs; i++) {
 		const LoopInstr *x = &p->l->instr[i];
-		if (x->op != LI_REDUCE && x->phase == phase && (x->level == 1 || (x->level == 0 && phase > 0)))
+		if (x->op != LI_REDUCE && x->phase == phase &&
+		    (x->level == 1 || (x->level == 0 && phase > 0)))
 			emit_instr(p, i, phase);
 	}
 }
@@ -326,9 +346,12 @@ static void emit_row_level(Printer *p, int phase)
 static void emit_store(Printer *p, const LoopStore *s)
 {
 	const LoopInstr *x = &p->l->instr[s->instr];
-	const char *to = s->result >= 0 ? arena_printf(p->a, "r%d", s->result) : arena_printf(p->a, "a%d", s->operand);
-	DType t = s->result >= 0 ? p->fused->res[s->result]->type.dtype : p->fused->body->param[s->operand]->type.dtype;
-	const char *cast = t == x->dtype && t != DT_BOOL ? "" : arena_printf(p->a, "(%s)", cpu_ctype(t));
+	const char *to = s->result >= 0 ? arena_printf(p->a, "r%d", s->result)
+					: arena_printf(p->a, "a%d", s->operand);
+	DType t = s->result >= 0 ? p->fused->res[s->result]->type.dtype
+				 : p->fused->body->param[s->operand]->type.dtype;
+	const char *cast =
+		t == x->dtype && t != DT_BOOL ? "" : arena_printf(p->a, "(%s)", cpu_ctype(t));
 	line(p, "%s[%s] = %sv%d;", to, index_text(p, &s->index), cast, s->instr);
 }
 
@@ -358,13 +381,16 @@ static bool phase_has_inner(const Loop *l, int phase)
 	return false;
 }
 
-/* Before a loop over units; where their number is N, whether it is worth threads is seen when the kernel runs. */
+/* Before a loop over units; where their number is N, whether it is worth threads is seen when the
+ * kernel runs. */
 static void open_parallel(Printer *p, int64_t units, bool over_n)
 {
 	double work = (double)p->l->elems * (p->l->cost + p->l->nstores);
 	if (over_n) {
 		double each = work / (double)units;
-		line(p, "#pragma omp parallel for num_threads(env->threads) schedule(static) if (N > %lld)",
+		line(p,
+		     "#pragma omp parallel for num_threads(env->threads) schedule(static) if (N > "
+		     "%lld)",
 		     (long long)(parallel_cost / (each > 1 ? each : 1)));
 	} else if (units > 1 && work >= parallel_cost) {
 		line(p, "#pragma omp parallel for num_threads(env->threads) schedule(static)");
@@ -386,13 +412,14 @@ static const char *number(const Printer *p, int64_t v)
 	return arena_printf(p->a, "%lld", (long long)v);
 }
 
-/* ---- maps ---------------------------------------------------------------------------------------- */
+/* ---- maps ---- */
 
 static void print_map(Printer *p)
 {
 	const Loop *l = p->l;
 	bool split = l->outer < 16 && l->inner > MAP_BLOCK;
-	int64_t blocks = split ? (l->inner + MAP_BLOCK - 1) / MAP_BLOCK : 1, units = l->outer * blocks;
+	int64_t blocks = split ? (l->inner + MAP_BLOCK - 1) / MAP_BLOCK : 1,
+		units = l->outer * blocks;
 	const char *from = "0", *to = number(p, l->inner);
 	if (units > 1) {
 		open_parallel(p, units, blocks == 1);
@@ -401,9 +428,13 @@ static void print_map(Printer *p)
 		if (blocks > 1 && l->outer > 1)
 			line(p, "const int64_t o = u / %lld;", (long long)blocks);
 		if (blocks > 1) {
-			const char *b = l->outer > 1 ? arena_printf(p->a, "(u %% %lld)", (long long)blocks) : "u";
-			line(p, "const int64_t from = %s * %d, end = from + %d;", b, MAP_BLOCK, MAP_BLOCK);
-			line(p, "const int64_t to = end < %lld ? end : %lld;", (long long)l->inner, (long long)l->inner);
+			const char *b =
+				l->outer > 1 ? arena_printf(p->a, "(u %% %lld)", (long long)blocks)
+					     : "u";
+			line(p, "const int64_t from = %s * %d, end = from + %d;", b, MAP_BLOCK,
+			     MAP_BLOCK);
+			line(p, "const int64_t to = end < %lld ? end : %lld;", (long long)l->inner,
+			     (long long)l->inner);
 			from = "(int)from";
 			to = "(int)to";
 		}
@@ -423,7 +454,8 @@ static bool print_fill(Printer *p)
 {
 	const Loop *l = p->l;
 	const LoopInstr *x = &l->instr[0];
-	if (l->kind != LOOP_MAP || l->ninstrs != 1 || l->nstores != 1 || x->op != LI_LEAF || !x->node || l->ndims > 1)
+	if (l->kind != LOOP_MAP || l->ninstrs != 1 || l->nstores != 1 || x->op != LI_LEAF ||
+	    !x->node || l->ndims > 1)
 		return false;
 	DType t = x->dtype;
 	if (t != DT_F32 && t != DT_F64 && t != DT_I32 && t != DT_I64)
@@ -433,27 +465,27 @@ static bool print_fill(Printer *p)
 						 : arena_printf(p->a, "a%d", l->store[0].operand);
 	long long elems = (long long)l->elems;
 	if (n->op == OP_const) {
-		line(p, "dl_fill_const_%s(%s, %lld, 0, %s, env);", suffix(t), to, elems, cpu_literal(p->a, t, ir_float(n, "value")));
+		line(p, "dl_fill_const_%s(%s, %lld, 0, %s, env);", suffix(t), to, elems,
+		     cpu_literal(p->a, t, ir_float(n, "value")));
 		return true;
 	}
 	bool normal = n->op == OP_random_normal;
 	if (!normal && n->op != OP_random_uniform)
 		return false;
 	int64_t sample = loop_sample_elems(&n->res[0]->type, p->micro);
-	const char *first = sample > 0 ? arena_printf(p->a, "env->base * %lld", (long long)sample) : "0";
+	const char *first =
+		sample > 0 ? arena_printf(p->a, "env->base * %lld", (long long)sample) : "0";
 	DType d = normal ? t : DT_F64;
-	line(p, "dl_fill_%s_%s(%s, %lld, %s, %lld, %s, %s, env);", normal ? "normal" : "uniform", suffix(t), to, elems, first,
-	     (long long)ir_int(n, "stream"), cpu_literal(p->a, d, ir_float(n, normal ? "mean" : "lo")),
+	line(p, "dl_fill_%s_%s(%s, %lld, %s, %lld, %s, %s, env);", normal ? "normal" : "uniform",
+	     suffix(t), to, elems, first, (long long)ir_int(n, "stream"),
+	     cpu_literal(p->a, d, ir_float(n, normal ? "mean" : "lo")),
 	     cpu_literal(p->a, d, ir_float(n, normal ? "std" : "hi")));
 	return true;
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------ */
+/* ---- rows ---- */
 
-static bool is_max(const LoopInstr *x)
-{
-	return x->node->op == OP_reduce_max;
-}
+static bool is_max(const LoopInstr *x) { return x->node->op == OP_reduce_max; }
 
 /* The type that a reduction accumulates in. */
 static DType reduce_dtype(const Loop *l, const LoopInstr *x)
@@ -483,7 +515,8 @@ static void emit_reduce_start(Printer *p, int phase)
 			line(p, "%s m%d = 0;", reducer_type(t), i);
 			line(p, "int32_t s%d = -1;", i);
 		} else {
-			line(p, "dl_v_%s s%d = dl_fill_%s(%s);", s, i, s, is_max(x) ? lowest(t) : "0");
+			line(p, "dl_v_%s s%d = dl_fill_%s(%s);", s, i, s,
+			     is_max(x) ? lowest(t) : "0");
 		}
 	}
 }
@@ -493,7 +526,8 @@ static void emit_block_start(Printer *p, int phase, int64_t room)
 	for (int i = 0; i < p->l->ninstrs; i++) {
 		const LoopInstr *x = &p->l->instr[i];
 		if (x->op == LI_REDUCE && x->phase == phase)
-			line(p, "%s t%d[%lld];", reducer_type(reduce_dtype(p->l, x)), i, (long long)room);
+			line(p, "%s t%d[%lld];", reducer_type(reduce_dtype(p->l, x)), i,
+			     (long long)room);
 	}
 }
 
@@ -502,7 +536,8 @@ static void emit_block_fill(Printer *p, int phase, const char *at)
 	for (int i = 0; i < p->l->ninstrs; i++) {
 		const LoopInstr *x = &p->l->instr[i];
 		if (x->op == LI_REDUCE && x->phase == phase)
-			line(p, "t%d[%s] = (%s)v%d;", i, at, reducer_type(reduce_dtype(p->l, x)), x->arg[0]);
+			line(p, "t%d[%s] = (%s)v%d;", i, at, reducer_type(reduce_dtype(p->l, x)),
+			     x->arg[0]);
 	}
 }
 
@@ -517,7 +552,8 @@ static void emit_block_end(Printer *p, int phase, const char *n, const char *fir
 		if (x->node->op == OP_argmax)
 			line(p, "dl_argmax_%s(t%d, %s, %s, &m%d, &s%d);", s, i, n, first, i, i);
 		else if (is_max(x))
-			line(p, "s%d = dl_pick_%s(s%d, dl_lanes_max_%s(t%d, %s));", i, s, i, s, i, n);
+			line(p, "s%d = dl_pick_%s(s%d, dl_lanes_max_%s(t%d, %s));", i, s, i, s, i,
+			     n);
 		else
 			line(p, "s%d += dl_lanes_sum_%s(t%d, %s);", i, s, i, n);
 	}
@@ -545,13 +581,14 @@ static void emit_reduce_end(Printer *p, int phase)
 	for (int i = 0; i < p->l->ninstrs; i++) {
 		const LoopInstr *x = &p->l->instr[i];
 		if (x->op == LI_REDUCE && x->phase == phase)
-			line(p, "const %s v%d = (%s)%s%s;", cpu_vtype(x->dtype), i, cpu_vtype(x->dtype), reduce_value(p, i),
-			     mean_divisor(p, x));
+			line(p, "const %s v%d = (%s)%s%s;", cpu_vtype(x->dtype), i,
+			     cpu_vtype(x->dtype), reduce_value(p, i), mean_divisor(p, x));
 	}
 }
 
 /* Inner loops of one phase over elements [from,to) of the inner dimension. */
-static void emit_row_blocks(Printer *p, int phase, const char *from, const char *to, int64_t longest, const char *base)
+static void emit_row_blocks(Printer *p, int phase, const char *from, const char *to,
+			    int64_t longest, const char *base)
 {
 	bool blocked = longest > 1024;
 	if (blocked) {
@@ -566,7 +603,8 @@ static void emit_row_blocks(Printer *p, int phase, const char *from, const char 
 	emit_block_fill(p, phase, blocked ? "j - b" : "j");
 	emit_inner_stores(p, phase);
 	line(p, "}");
-	const char *first = blocked ? arena_printf(p->a, "%sb", base) : arena_printf(p->a, "%s0", base);
+	const char *first =
+		blocked ? arena_printf(p->a, "%sb", base) : arena_printf(p->a, "%s0", base);
 	emit_block_end(p, phase, blocked ? "e - b" : to, first);
 	if (blocked)
 		line(p, "}");
@@ -610,7 +648,8 @@ static void print_rows(Printer *p)
 	}
 	for (int i = 0; i < l->ninstrs; i++)
 		if (l->instr[i].buffered)
-			line(p, "%s w%d[%lld];", cpu_vtype(l->instr[i].dtype), i, (long long)(l->mid * l->inner));
+			line(p, "%s w%d[%lld];", cpu_vtype(l->instr[i].dtype), i,
+			     (long long)(l->mid * l->inner));
 	for (int phase = 0; phase < l->phases; phase++)
 		emit_row_phase(p, phase);
 	emit_row_stores(p);
@@ -618,7 +657,7 @@ static void print_rows(Printer *p)
 		line(p, "}");
 }
 
-/* ---- one long row: in chunks ------------------------------------------------------------------------ */
+/* ---- one long row: in chunks ---- */
 
 static void emit_partials(Printer *p)
 {
@@ -651,14 +690,18 @@ static void emit_chunk_combine(Printer *p, int phase)
 			line(p, "int32_t d%d = q%d[0];", i, i);
 		line(p, "for (int c = 1; c < %lld; c++) {", (long long)p->l->chunks);
 		if (arg)
-			line(p, "d%d = p%d[c] > c%d || (p%d[c] != p%d[c] && c%d == c%d) ? q%d[c] : d%d;", i, i, i, i, i, i, i,
-			     i, i);
+			line(p,
+			     "d%d = p%d[c] > c%d || (p%d[c] != p%d[c] && c%d == c%d) ? q%d[c] : "
+			     "d%d;",
+			     i, i, i, i, i, i, i, i, i);
 		if (arg || is_max(x))
-			line(p, "c%d = p%d[c] > c%d || p%d[c] != p%d[c] ? p%d[c] : c%d;", i, i, i, i, i, i, i);
+			line(p, "c%d = p%d[c] > c%d || p%d[c] != p%d[c] ? p%d[c] : c%d;", i, i, i,
+			     i, i, i, i);
 		else
 			line(p, "c%d += p%d[c];", i, i);
 		line(p, "}");
-		line(p, "const %s v%d = (%s)%c%d%s;", vt, i, vt, arg ? 'd' : 'c', i, mean_divisor(p, x));
+		line(p, "const %s v%d = (%s)%c%d%s;", vt, i, vt, arg ? 'd' : 'c', i,
+		     mean_divisor(p, x));
 	}
 }
 
@@ -673,7 +716,8 @@ static void print_chunked_row(Printer *p)
 		open_parallel(p, l->chunks, false);
 		line(p, "for (int64_t c = 0; c < %lld; c++) {", (long long)l->chunks);
 		line(p, "const int64_t from = c * %d, end = from + %d;", LOOP_CHUNK, LOOP_CHUNK);
-		line(p, "const int64_t to = end < %lld ? end : %lld;", (long long)l->inner, (long long)l->inner);
+		line(p, "const int64_t to = end < %lld ? end : %lld;", (long long)l->inner,
+		     (long long)l->inner);
 		emit_reduce_start(p, phase);
 		emit_row_blocks(p, phase, "(int)from", "(int)to", l->inner, "");
 		for (int i = 0; i < l->ninstrs; i++) {
@@ -681,7 +725,8 @@ static void print_chunked_row(Printer *p)
 			if (x->op != LI_REDUCE || x->phase != phase)
 				continue;
 			bool arg = x->node->op == OP_argmax;
-			line(p, "p%d[c] = %s;", i, arg ? arena_printf(p->a, "m%d", i) : reduce_value(p, i));
+			line(p, "p%d[c] = %s;", i,
+			     arg ? arena_printf(p->a, "m%d", i) : reduce_value(p, i));
 			if (arg)
 				line(p, "q%d[c] = s%d;", i, i);
 		}
@@ -691,13 +736,14 @@ static void print_chunked_row(Printer *p)
 	emit_row_stores(p);
 }
 
-/* ---- columns ---------------------------------------------------------------------------------------- */
+/* ---- columns ---- */
 
 /* Adds one element into an accumulator. */
 static void emit_accumulate(Printer *p, const LoopInstr *x, const char *acc, const char *value)
 {
 	if (is_max(x))
-		line(p, "%s = %s > %s || %s != %s ? %s : %s;", acc, value, acc, value, value, value, acc);
+		line(p, "%s = %s > %s || %s != %s ? %s : %s;", acc, value, acc, value, value, value,
+		     acc);
 	else
 		line(p, "%s += %s;", acc, value);
 }
@@ -705,7 +751,8 @@ static void emit_accumulate(Printer *p, const LoopInstr *x, const char *acc, con
 static void emit_column_result(Printer *p, int i, const char *acc)
 {
 	const LoopInstr *x = &p->l->instr[i];
-	line(p, "const %s v%d = (%s)%s%s;", cpu_vtype(x->dtype), i, cpu_vtype(x->dtype), acc, mean_divisor(p, x));
+	line(p, "const %s v%d = (%s)%s%s;", cpu_vtype(x->dtype), i, cpu_vtype(x->dtype), acc,
+	     mean_divisor(p, x));
 	for (int s = 0; s < p->l->nstores; s++)
 		if (p->l->store[s].instr == i)
 			emit_store(p, &p->l->store[s]);
@@ -715,8 +762,10 @@ static void print_column_pass(Printer *p, int64_t blocks)
 {
 	const Loop *l = p->l;
 	int64_t per = (l->mid + l->chunks - 1) / l->chunks;
-	line(p, "for (int64_t r = c * %lld; r < ((c + 1) * %lld < %lld ? (c + 1) * %lld : %lld); r++) {", (long long)per,
-	     (long long)per, (long long)l->mid, (long long)per, (long long)l->mid);
+	line(p,
+	     "for (int64_t r = c * %lld; r < ((c + 1) * %lld < %lld ? (c + 1) * %lld : %lld); r++) "
+	     "{",
+	     (long long)per, (long long)per, (long long)l->mid, (long long)per, (long long)l->mid);
 	decode(p, "r", l->nouter, l->nmid);
 	emit_level(p, 2, 0);
 	open_inner(p, blocks > 1 ? "b" : "0", blocks > 1 ? "e" : number(p, l->inner));
@@ -725,7 +774,8 @@ static void print_column_pass(Printer *p, int64_t blocks)
 		if (l->instr[i].op == LI_REDUCE) {
 			const char *t = reducer_type(l->instr[i].dtype);
 			line(p, "const %s x%d = (%s)v%d;", t, i, t, l->instr[i].arg[0]);
-			emit_accumulate(p, &l->instr[i], arena_printf(p->a, blocks > 1 ? "s%d[j - b]" : "s%d[j]", i),
+			emit_accumulate(p, &l->instr[i],
+					arena_printf(p->a, blocks > 1 ? "s%d[j - b]" : "s%d[j]", i),
 					arena_printf(p->a, "x%d", i));
 		}
 	emit_inner_stores(p, 0);
@@ -744,11 +794,12 @@ static void print_column_combine(Printer *p)
 		if (x->op != LI_REDUCE)
 			continue;
 		int64_t kept = l->outer * l->inner;
-		line(p, "%s c%d = p%d[o * %lld + j];", reducer_type(x->dtype), i, i, (long long)l->inner);
+		line(p, "%s c%d = p%d[o * %lld + j];", reducer_type(x->dtype), i, i,
+		     (long long)l->inner);
 		for (int64_t c = 1; c < l->chunks; c++)
 			emit_accumulate(p, x, arena_printf(p->a, "c%d", i),
-					arena_printf(p->a, "p%d[%lld + o * %lld + j]", i, (long long)(c * kept),
-						     (long long)l->inner));
+					arena_printf(p->a, "p%d[%lld + o * %lld + j]", i,
+						     (long long)(c * kept), (long long)l->inner));
 		emit_column_result(p, i, arena_printf(p->a, "c%d", i));
 	}
 	line(p, "}");
@@ -758,17 +809,20 @@ static void print_column_combine(Printer *p)
 static void print_columns(Printer *p)
 {
 	const Loop *l = p->l;
-	int64_t blocks = (l->inner + COLUMN_BLOCK - 1) / COLUMN_BLOCK, units = l->outer * l->chunks * blocks;
+	int64_t blocks = (l->inner + COLUMN_BLOCK - 1) / COLUMN_BLOCK,
+		units = l->outer * l->chunks * blocks;
 	if (l->chunks > 1)
 		emit_partials(p);
 	open_parallel(p, units, false);
 	line(p, "for (int64_t u = 0; u < %lld; u++) {", (long long)units);
-	line(p, "const int64_t o = u / %lld, c = u / %lld %% %lld;", (long long)(l->chunks * blocks), (long long)blocks,
-	     (long long)l->chunks);
-	const char *room = number(p, blocks > 1 ? COLUMN_BLOCK : l->inner), *n = number(p, l->inner);
+	line(p, "const int64_t o = u / %lld, c = u / %lld %% %lld;",
+	     (long long)(l->chunks * blocks), (long long)blocks, (long long)l->chunks);
+	const char *room = number(p, blocks > 1 ? COLUMN_BLOCK : l->inner),
+		   *n = number(p, l->inner);
 	if (blocks > 1) {
 		line(p, "const int b = (int)(u %% %lld) * %d;", (long long)blocks, COLUMN_BLOCK);
-		line(p, "const int e = b + %d < %s ? b + %d : %s;", COLUMN_BLOCK, n, COLUMN_BLOCK, n);
+		line(p, "const int e = b + %d < %s ? b + %d : %s;", COLUMN_BLOCK, n, COLUMN_BLOCK,
+		     n);
 		n = "e - b";
 	}
 	decode(p, "o", 0, l->nouter);
@@ -788,7 +842,8 @@ static void print_columns(Printer *p)
 			continue;
 		const char *acc = arena_printf(p->a, blocks > 1 ? "s%d[j - b]" : "s%d[j]", i);
 		if (l->chunks > 1)
-			line(p, "p%d[(c * %lld + o) * %lld + j] = %s;", i, (long long)l->outer, (long long)l->inner, acc);
+			line(p, "p%d[(c * %lld + o) * %lld + j] = %s;", i, (long long)l->outer,
+			     (long long)l->inner, acc);
 		else
 			emit_column_result(p, i, acc);
 	}
@@ -798,7 +853,7 @@ static void print_columns(Printer *p)
 		print_column_combine(p);
 }
 
-/* ---- a kernel ------------------------------------------------------------------------------------------ */
+/* ---- a kernel ---- */
 
 static bool is_assigned(const Loop *l, int operand)
 {
@@ -812,7 +867,8 @@ static void print_operands(Printer *p)
 {
 	const Node *n = p->fused;
 	for (int i = 0; i < n->nargs; i++) {
-		const char *t = cpu_ctype(n->arg[i]->type.dtype), *c = is_assigned(p->l, i) ? "" : "const ";
+		const char *t = cpu_ctype(n->arg[i]->type.dtype),
+			   *c = is_assigned(p->l, i) ? "" : "const ";
 		line(p, "%s%s *const a%d = (%s%s *)(arena + off[%d]);", c, t, i, c, t, i);
 	}
 	for (int i = 0; i < n->nres; i++) {
@@ -840,7 +896,9 @@ CpuText cpu_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t micro
 {
 	char *text = NULL;
 	size_t len = 0;
-	Printer p = { .a = a, .out = open_memstream(&text, &len), .fused = fused, .l = l, .micro = micro };
+	Printer p = {
+		.a = a, .out = open_memstream(&text, &len), .fused = fused, .l = l, .micro = micro
+	};
 	line(&p, "(unsigned char *arena, const int64_t *off, const PlanEnv *env, const int64_t N)");
 	line(&p, "{");
 	print_operands(&p);

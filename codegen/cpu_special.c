@@ -1,18 +1,16 @@
 /* Nodes that are no loop nest: pools, embedding, attention, and products.
  *
- * Products in f32 are calls of the library (cpu_prim describes them). Everything else is a call of a function of special.h
- * with this node's sizes as constants, or, for the row copies of an embedding, text made here. */
+ * Products in f32 are calls of the library (cpu_prim describes them). Everything else is a call of
+ * a function of special.h with this node's sizes as constants, or, for the row copies of an
+ * embedding, text made here. */
 #include "cpu.h"
 
 #include <assert.h>
 
-enum { EMBED_COLUMNS = 64 }; /* columns that one thread adds up at a time */
+enum { EMBED_COLUMNS = 64 };	/* columns that one thread adds up at a time */
 enum { PARALLEL_COST = 60000 }; /* operations below which one thread is faster */
 
-static int64_t dim(const Value *v, int i)
-{
-	return v->type.dim[i];
-}
+static int64_t dim(const Value *v, int i) { return v->type.dim[i]; }
 
 static int64_t list2(const Node *n, const char *name, int i, int64_t dflt)
 {
@@ -108,21 +106,25 @@ bool cpu_prim(const Node *n, PlanPrim *p)
 
 /* ---- text ---- */
 
-/* "\tconst float *const a0 = ...;\n" for each operand, r0.. for results, `work` where there is one. */
+/* "\tconst float *const a0 = ...;\n" for each operand, r0.. for results, `work` where there is one.
+ */
 static const char *declare(Arena *a, const Node *n)
 {
 	const char *s = "";
 	for (int i = 0; i < n->nargs; i++) {
 		const char *t = cpu_ctype(n->arg[i]->type.dtype);
-		s = arena_printf(a, "%s\tconst %s *const a%d = (const %s *)(arena + off[%d]);\n", s, t, i, t, i);
+		s = arena_printf(a, "%s\tconst %s *const a%d = (const %s *)(arena + off[%d]);\n", s,
+				 t, i, t, i);
 	}
 	for (int i = 0; i < n->nres; i++) {
 		const char *t = cpu_ctype(n->res[i]->type.dtype);
-		s = arena_printf(a, "%s\t%s *const r%d = (%s *)(arena + off[%d]);\n", s, t, i, t, n->nargs + i);
+		s = arena_printf(a, "%s\t%s *const r%d = (%s *)(arena + off[%d]);\n", s, t, i, t,
+				 n->nargs + i);
 	}
 	if (n->op == OP_attention || n->op == OP_attention_grad) {
 		const char *t = cpu_ctype(n->res[0]->type.dtype);
-		s = arena_printf(a, "%s\t%s *const work = (%s *)(arena + off[%d]);\n", s, t, t, n->nargs + n->nres);
+		s = arena_printf(a, "%s\t%s *const work = (%s *)(arena + off[%d]);\n", s, t, t,
+				 n->nargs + n->nres);
 	}
 	return s;
 }
@@ -132,55 +134,61 @@ static const char *names(Arena *a, const Node *n)
 {
 	const char *s = "";
 	for (int i = 0; i < n->nargs + n->nres; i++)
-		s = arena_printf(a, "%s%s%c%d", s, i ? ", " : "", i < n->nargs ? 'a' : 'r', i < n->nargs ? i : i - n->nargs);
+		s = arena_printf(a, "%s%s%c%d", s, i ? ", " : "", i < n->nargs ? 'a' : 'r',
+				 i < n->nargs ? i : i - n->nargs);
 	return s;
 }
 
-/* A kernel that does `units` units by `statement` (a C statement over u), in parallel where `work` operations are worth it. */
+/* A kernel that does `units` units by `statement` (a C statement over u), in parallel where `work`
+ * operations are worth it. */
 static CpuText loop_text(Arena *a, const Node *n, int64_t units, double work, const char *statement)
 {
 	double each = work / (double)units;
 	const char *text = arena_printf(
 		a,
-		"(unsigned char *arena, const int64_t *off, const PlanEnv *env, const int64_t N)\n{\n%s"
-		"#pragma omp parallel for num_threads(env->threads) schedule(static) if (N > %lld)\n"
+		"(unsigned char *arena, const int64_t *off, const PlanEnv *env, const int64_t "
+		"N)\n{\n%s"
+		"#pragma omp parallel for num_threads(env->threads) schedule(static) if (N > "
+		"%lld)\n"
 		"\tfor (int64_t u = 0; u < N; u++) {\n%s\t}\n}\n",
 		declare(a, n), (long long)(PARALLEL_COST / (each > 1 ? each : 1)), statement);
 	return (CpuText){ text, units };
 }
 
-static const char *suffix(const Node *n)
-{
-	return n->res[0]->type.dtype == DT_F64 ? "f64" : "f32";
-}
+static const char *suffix(const Node *n) { return n->res[0]->type.dtype == DT_F64 ? "f64" : "f32"; }
 
 static CpuText pool_text(Arena *a, const Node *n)
 {
 	bool grad = n->op == OP_max_pool2d_grad || n->op == OP_avg_pool2d_grad;
 	const Value *x = grad ? n->res[0] : n->arg[0], *y = grad ? n->arg[n->nargs - 1] : n->res[0];
-	const char *sizes = arena_printf(a, "%lld, %lld, %lld, %lld", (long long)dim(x, 2), (long long)dim(x, 3), (long long)dim(y, 2),
-					 (long long)dim(y, 3));
+	const char *sizes =
+		arena_printf(a, "%lld, %lld, %lld, %lld", (long long)dim(x, 2),
+			     (long long)dim(x, 3), (long long)dim(y, 2), (long long)dim(y, 3));
 	for (int i = 0; i < 6; i++) {
 		static const char *const name[] = { "kernel", "stride", "pad" };
-		sizes = arena_printf(a, "%s, %lld", sizes, (long long)list2(n, name[i / 2], i % 2, i < 4));
+		sizes = arena_printf(a, "%s, %lld", sizes,
+				     (long long)list2(n, name[i / 2], i % 2, i < 4));
 	}
-	const char *call = arena_printf(a, "\t\tdl_%s_%s(u, %s, %s);\n", ir_ops[n->op].name, suffix(n), names(a, n), sizes);
+	const char *call = arena_printf(a, "\t\tdl_%s_%s(u, %s, %s);\n", ir_ops[n->op].name,
+					suffix(n), names(a, n), sizes);
 	return loop_text(a, n, dim(x, 0) * dim(x, 1), 4.0 * (double)type_elems(&x->type), call);
 }
 
-/* Indices outside of the table read zeros and add nowhere: data are checked before the first step, and what is computed from
- * them must stay inside the arena whatever it is. */
+/* Indices outside of the table read zeros and add nowhere: data are checked before the first step,
+ * and what is computed from them must stay inside the arena whatever it is. */
 static CpuText embedding_text(Arena *a, const Node *n)
 {
 	const char *t = cpu_ctype(n->res[0]->type.dtype);
-	long long rows = (long long)type_elems(&n->arg[1]->type), V = (long long)dim(n->arg[0], 0), C = (long long)dim(n->arg[0], 1);
-	const char *body = arena_printf(a,
-					"\t\tconst int64_t r = (int64_t)a1[u];\n"
-					"\t\tif (r >= 0 && r < %lld)\n"
-					"\t\t\tmemcpy(r0 + u * %lld, a0 + r * %lld, sizeof(%s) * %lld);\n"
-					"\t\telse\n"
-					"\t\t\tmemset(r0 + u * %lld, 0, sizeof(%s) * %lld);\n",
-					V, C, C, t, C, C, t, C);
+	long long rows = (long long)type_elems(&n->arg[1]->type), V = (long long)dim(n->arg[0], 0),
+		  C = (long long)dim(n->arg[0], 1);
+	const char *body =
+		arena_printf(a,
+			     "\t\tconst int64_t r = (int64_t)a1[u];\n"
+			     "\t\tif (r >= 0 && r < %lld)\n"
+			     "\t\t\tmemcpy(r0 + u * %lld, a0 + r * %lld, sizeof(%s) * %lld);\n"
+			     "\t\telse\n"
+			     "\t\t\tmemset(r0 + u * %lld, 0, sizeof(%s) * %lld);\n",
+			     V, C, C, t, C, C, t, C);
 	return loop_text(a, n, rows, (double)rows * (double)C, body);
 }
 
@@ -188,52 +196,57 @@ static CpuText embedding_text(Arena *a, const Node *n)
 static CpuText embedding_grad_text(Arena *a, const Node *n)
 {
 	const char *t = cpu_ctype(n->res[0]->type.dtype);
-	long long rows = (long long)type_elems(&n->arg[0]->type), V = (long long)dim(n->res[0], 0), C = (long long)dim(n->res[0], 1);
+	long long rows = (long long)type_elems(&n->arg[0]->type), V = (long long)dim(n->res[0], 0),
+		  C = (long long)dim(n->res[0], 1);
 	long long blocks = (C + EMBED_COLUMNS - 1) / EMBED_COLUMNS;
-	const char *body = arena_printf(a,
-					"\t\tconst int c0 = (int)u * %d, c1 = c0 + %d < %lld ? c0 + %d : %lld;\n"
-					"\t\tfor (int64_t r = 0; r < %lld; r++)\n"
-					"\t\t\tmemset(r0 + r * %lld + c0, 0, sizeof(%s) * (size_t)(c1 - c0));\n"
-					"\t\tfor (int64_t i = 0; i < %lld; i++) {\n"
-					"\t\t\tconst int64_t r = (int64_t)a0[i];\n"
-					"\t\t\tif (r < 0 || r >= %lld)\n"
-					"\t\t\t\tcontinue;\n"
-					"\t\t\t#pragma omp simd\n"
-					"\t\t\tfor (int c = c0; c < c1; c++)\n"
-					"\t\t\t\tr0[r * %lld + c] += a1[i * %lld + c];\n"
-					"\t\t}\n",
-					EMBED_COLUMNS, EMBED_COLUMNS, C, EMBED_COLUMNS, C, V, C, t, rows, V, C, C);
+	const char *body = arena_printf(
+		a,
+		"\t\tconst int c0 = (int)u * %d, c1 = c0 + %d < %lld ? c0 + %d : %lld;\n"
+		"\t\tfor (int64_t r = 0; r < %lld; r++)\n"
+		"\t\t\tmemset(r0 + r * %lld + c0, 0, sizeof(%s) * (size_t)(c1 - c0));\n"
+		"\t\tfor (int64_t i = 0; i < %lld; i++) {\n"
+		"\t\t\tconst int64_t r = (int64_t)a0[i];\n"
+		"\t\t\tif (r < 0 || r >= %lld)\n"
+		"\t\t\t\tcontinue;\n"
+		"\t\t\t#pragma omp simd\n"
+		"\t\t\tfor (int c = c0; c < c1; c++)\n"
+		"\t\t\t\tr0[r * %lld + c] += a1[i * %lld + c];\n"
+		"\t\t}\n",
+		EMBED_COLUMNS, EMBED_COLUMNS, C, EMBED_COLUMNS, C, V, C, t, rows, V, C, C);
 	return loop_text(a, n, blocks, (double)(rows + V) * (double)C, body);
 }
 
-static int64_t padded(int64_t n, int64_t to)
-{
-	return (n + to - 1) / to * to;
-}
+static int64_t padded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /* The same numbers as DL_ATTENTION_SCRATCH and DL_ATTENTION_GRAD_SCRATCH of special.h, in bytes. */
 static int64_t attention_scratch(const Node *n)
 {
 	int64_t D = dim(n->arg[0], 2) / ir_int(n, "heads"), Dp = padded(D, 16);
 	int64_t T = padded(dim(n->arg[0], 1), 64), K = padded(dim(n->arg[1], 1), 64);
-	int64_t elems = n->op == OP_attention ? K * Dp * 2 + 32 * 64 + 32 * Dp * 2 : T * (Dp * 3 + 1) + 32 * 64 * 2 + 64 * Dp * 6;
+	int64_t elems = n->op == OP_attention ? K * Dp * 2 + 32 * 64 + 32 * Dp * 2
+					      : T * (Dp * 3 + 1) + 32 * 64 * 2 + 64 * Dp * 6;
 	return elems * dtype_bytes(n->res[0]->type.dtype);
 }
 
 static CpuText attention_text(Arena *a, const Node *n)
 {
 	const Value *q = n->arg[0];
-	int64_t heads = ir_int(n, "heads"), D = dim(q, 2) / heads, T = dim(q, 1), K = dim(n->arg[1], 1);
+	int64_t heads = ir_int(n, "heads"), D = dim(q, 2) / heads, T = dim(q, 1),
+		K = dim(n->arg[1], 1);
 	double scale = ir_float(n, "scale");
 	const char *s = "";
 	for (int i = 0; i < 3; i++)
-		s = arena_printf(a, "%sa%d, %lld, ", s, i, (long long)(n->arg[i]->ld ? n->arg[i]->ld : dim(q, 2)));
+		s = arena_printf(a, "%sa%d, %lld, ", s, i,
+				 (long long)(n->arg[i]->ld ? n->arg[i]->ld : dim(q, 2)));
 	for (int i = 3; i < n->nargs + n->nres; i++)
-		s = arena_printf(a, "%s%c%d, ", s, i < n->nargs ? 'a' : 'r', i < n->nargs ? i : i - n->nargs);
-	const char *by = scale == 0 ? arena_printf(a, "1 / __builtin_sqrt(%lld)", (long long)D) : cpu_literal(a, DT_F64, scale);
-	const char *call = arena_printf(a, "\t\tdl_%s_%s(u, %swork, %lld, %lld, %lld, %lld, %d, (%s)(%s));\n", ir_ops[n->op].name,
-					suffix(n), s, (long long)T, (long long)K, (long long)heads, (long long)D,
-					ir_int(n, "causal") != 0, cpu_ctype(n->res[0]->type.dtype), by);
+		s = arena_printf(a, "%s%c%d, ", s, i < n->nargs ? 'a' : 'r',
+				 i < n->nargs ? i : i - n->nargs);
+	const char *by = scale == 0 ? arena_printf(a, "1 / __builtin_sqrt(%lld)", (long long)D)
+				    : cpu_literal(a, DT_F64, scale);
+	const char *call = arena_printf(
+		a, "\t\tdl_%s_%s(u, %swork, %lld, %lld, %lld, %lld, %d, (%s)(%s));\n",
+		ir_ops[n->op].name, suffix(n), s, (long long)T, (long long)K, (long long)heads,
+		(long long)D, ir_int(n, "causal") != 0, cpu_ctype(n->res[0]->type.dtype), by);
 	return loop_text(a, n, dim(q, 0) * heads, (double)type_elems(&q->type) * (double)K, call);
 }
 
@@ -248,20 +261,33 @@ static CpuText matrix_text(Arena *a, const Node *n)
 {
 	PlanPrim p;
 	describe(n, &p);
-	const char *s = arena_printf(a, "\t\tdl_%s_%s(u, %s", ir_ops[n->op].name, suffix(n), names(a, n));
+	const char *s =
+		arena_printf(a, "\t\tdl_%s_%s(u, %s", ir_ops[n->op].name, suffix(n), names(a, n));
 	if (n->op == OP_matmul) {
 		int r = p.ndim - 2;
 		int64_t batch = r ? p.dims[0][0] : 1, M = p.dims[0][r], K = p.dims[0][r + 1];
-		int64_t sizes[] = { M, p.dims[1][r + 1], K, r ? p.strides[0][0] : 0, p.strides[0][r], p.strides[0][r + 1],
-				    r ? p.strides[1][0] : 0, p.strides[1][r], p.strides[1][r + 1] };
+		int64_t sizes[] = { M,
+				    p.dims[1][r + 1],
+				    K,
+				    r ? p.strides[0][0] : 0,
+				    p.strides[0][r],
+				    p.strides[0][r + 1],
+				    r ? p.strides[1][0] : 0,
+				    p.strides[1][r],
+				    p.strides[1][r + 1] };
 		return loop_text(a, n, batch * M, (double)type_elems(&n->res[0]->type) * (double)K,
 				 with_sizes(a, s, sizes, sizeof sizes / sizeof *sizes));
 	}
 	const int64_t *x = p.dims[0], *w = p.dims[1], *y = p.dims[2];
-	int64_t sizes[] = { x[0], x[1], x[2], x[3], w[0], p.groups, w[2], w[3], y[2], y[3], p.stride[0], p.stride[1],
+	int64_t sizes[] = { x[0],     x[1],	x[2],	       x[3],
+			    w[0],     p.groups, w[2],	       w[3],
+			    y[2],     y[3],	p.stride[0],   p.stride[1],
 			    p.pad[0], p.pad[1], p.dilation[0], p.dilation[1] };
-	int64_t units = n->op == OP_conv2d ? x[0] * w[0] : n->op == OP_conv2d_grad_x ? x[0] * x[1] : w[0] * w[1];
-	double work = (double)y[0] * (double)y[1] * (double)y[2] * (double)y[3] * (double)w[1] * (double)w[2] * (double)w[3];
+	int64_t units = n->op == OP_conv2d	    ? x[0] * w[0]
+			: n->op == OP_conv2d_grad_x ? x[0] * x[1]
+						    : w[0] * w[1];
+	double work = (double)y[0] * (double)y[1] * (double)y[2] * (double)y[3] * (double)w[1] *
+		      (double)w[2] * (double)w[3];
 	return loop_text(a, n, units, work, with_sizes(a, s, sizes, sizeof sizes / sizeof *sizes));
 }
 

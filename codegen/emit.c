@@ -1,5 +1,6 @@
-/* Collects what a module's trainer consists of. Each node of a planned function is one step: a kernel, a library call, an
- * input, an output, a loop's start or end; variables, leaves and views are places and no steps. */
+/* Collects what a module's trainer consists of. Each node of a planned function is one step: a
+ * kernel, a library call, an input, an output, a loop's start or end; variables, leaves and views
+ * are places and no steps. */
 #include "emit.h"
 
 #include <assert.h>
@@ -174,7 +175,8 @@ static void walk_block(Emit *e, EmitFunc *f, const Block *b, int64_t micro)
 			s.kind = PLAN_LOOP;
 			s.index = (int32_t)ir_int(n, "trips");
 			vec_push(e->a, &f->steps, s);
-			int64_t part = s.index > 0 && micro % s.index == 0 ? micro / s.index : micro;
+			int64_t part =
+				s.index > 0 && micro % s.index == 0 ? micro / s.index : micro;
 			f->micro = part;
 			walk_block(e, f, n->body, part);
 			s.kind = PLAN_END;
@@ -233,8 +235,13 @@ void kernel_print(FILE *out, const Emit *e, int kernel)
 	if (k->body == kernel)
 		fprintf(out, "void b%d%s", kernel, k->text);
 	else
-		fprintf(out, "extern void b%d(unsigned char *, const int64_t *, const PlanEnv *, int64_t);\n", k->body);
-	fprintf(out, "void k%d(unsigned char *arena, const int64_t *off, const PlanEnv *env)\n{\n\tb%d(arena, off, env, %lld);\n}\n",
+		fprintf(out,
+			"extern void b%d(unsigned char *, const int64_t *, const PlanEnv *, "
+			"int64_t);\n",
+			k->body);
+	fprintf(out,
+		"void k%d(unsigned char *arena, const int64_t *off, const PlanEnv "
+		"*env)\n{\n\tb%d(arena, off, env, %lld);\n}\n",
 		kernel, k->body, (long long)k->n);
 }
 
@@ -244,9 +251,12 @@ void special_prelude(FILE *out, const Emit *e)
 	for (size_t i = 0; i < e->kernels.len; i++)
 		wide = wide || (e->kernels.at[i].special && strstr(e->kernels.at[i].text, "_f64("));
 	fputs("#include \"kernel.h\"\n#include <omp.h>\n", out);
-	fputs("#define REAL float\n#define S f32\n#include \"special.h\"\n#undef REAL\n#undef S\n", out);
+	fputs("#define REAL float\n#define S f32\n#include \"special.h\"\n#undef REAL\n#undef S\n",
+	      out);
 	if (wide)
-		fputs("#define REAL double\n#define S f64\n#include \"special.h\"\n#undef REAL\n#undef S\n", out);
+		fputs("#define REAL double\n#define S f64\n#include \"special.h\"\n#undef "
+		      "REAL\n#undef S\n",
+		      out);
 }
 
 void kernels_write(FILE *out, const Emit *e)

@@ -1,6 +1,8 @@
-/* A planned module as lists: the steps of each function, the distinct kernels and library calls that they use.
+/* A planned module as lists: the steps of each function, the distinct kernels and library calls
+ * that they use.
  *
- * emit.c makes it, cpu.c/cpu_special.c print the kernels, plan_write.c prints the tables, build.c compiles both. */
+ * emit.c makes it, cpu.c/cpu_special.c print the kernels, plan_write.c prints the tables, build.c
+ * compiles both. */
 #ifndef DLC_CODEGEN_EMIT_H
 #define DLC_CODEGEN_EMIT_H
 
@@ -9,11 +11,11 @@
 
 typedef struct EmitKernel {
 	const char *text;    /* without a name */
-	int64_t n;           /* the N that it is called with: equal text and N, one kernel */
-	int32_t body;        /* the first kernel of this text, whose function the others call */
+	int64_t n;	     /* the N that it is called with: equal text and N, one kernel */
+	int32_t body;	     /* the first kernel of this text, whose function the others call */
 	const char *comment; /* "add relu -> f32[64,128]" of the first node that uses it */
-	bool special;        /* goes to the file of special kernels */
-	double weight;       /* length, for dividing files */
+	bool special;	     /* goes to the file of special kernels */
+	double weight;	     /* length, for dividing files */
 } EmitKernel;
 
 typedef struct EmitStep {
@@ -35,13 +37,14 @@ typedef struct Emit {
 	VEC(EmitKernel) kernels;
 	VEC(PlanPrim) prims;
 	VEC(const Node *) inputs; /* distinct by name */
-	VEC(EmitFunc) funcs;      /* all but forward */
-	int32_t *table;           /* open hash of kernels by text */
+	VEC(EmitFunc) funcs;	  /* all but forward */
+	int32_t *table;		  /* open hash of kernels by text */
 	int32_t table_size;
 	bool failed;
 } Emit;
 
-/* Walks all functions but `forward`. NULL after a diagnostic (an op that cannot be run, a type without kernels). */
+/* Walks all functions but `forward`. NULL after a diagnostic (an op that cannot be run, a type
+ * without kernels). */
 Emit *emit_module(Arena *a, const Module *m);
 /* The arena offset of a value: behind views, of a variable's storage. */
 int64_t emit_offset(const Module *m, const Value *v);

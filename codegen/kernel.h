@@ -1,14 +1,17 @@
 /* What every generated kernel file starts with: scalar math, counters, reductions.
  *
- * Math: f32 functions are branch-free polynomials, so that the compiler vectorises the loops that call them; they are
- * good to about 2 units in the last place (gelu's derivative to 2e-7 absolute). f64 functions are libm's. Multiply-add
- * appears inside a function only, where the processor has it; the compiler contracts nothing across ops.
+ * Math: f32 functions are branch-free polynomials, so that the compiler vectorises the loops that
+ * call them; they are good to about 2 units in the last place (gelu's derivative to 2e-7 absolute).
+ * f64 functions are libm's. Multiply-add appears inside a function only, where the processor has
+ * it; the compiler contracts nothing across ops.
  *
- * Reductions: element j of a run goes to lane j % 16; the lanes of a block of DL_BLOCK elements are added to the
- * run's lanes, and at the end the lanes are added as a tree (8, 4, 2, 1 apart). So the order of a sum depends on its
- * shape alone: not on threads, tails, vector width or what else the kernel does.
+ * Reductions: element j of a run goes to lane j % 16; the lanes of a block of DL_BLOCK elements are
+ * added to the run's lanes, and at the end the lanes are added as a tree (8, 4, 2, 1 apart). So the
+ * order of a sum depends on its shape alone: not on threads, tails, vector width or what else the
+ * kernel does.
  *
- * Random numbers: Philox 4x32-10 (Salmon et al., 2011); counter = element, stream, step; key = seed. */
+ * Random numbers: Philox 4x32-10 (Salmon et al., 2011); counter = element, stream, step; key =
+ * seed. */
 #ifndef DL_KERNEL_H
 #define DL_KERNEL_H
 
@@ -33,10 +36,30 @@ enum { DL_constant, DL_linear, DL_cosine, DL_step, DL_wsd };
 
 /* ---- bits ---- */
 
-DL_INLINE int32_t dl_bits(float x) { int32_t i; memcpy(&i, &x, sizeof i); return i; }
-DL_INLINE float dl_from_bits(int32_t i) { float x; memcpy(&x, &i, sizeof x); return x; }
-DL_INLINE int64_t dl_bitsd(double x) { int64_t i; memcpy(&i, &x, sizeof i); return i; }
-DL_INLINE double dl_from_bitsd(int64_t i) { double x; memcpy(&x, &i, sizeof x); return x; }
+DL_INLINE int32_t dl_bits(float x)
+{
+	int32_t i;
+	memcpy(&i, &x, sizeof i);
+	return i;
+}
+DL_INLINE float dl_from_bits(int32_t i)
+{
+	float x;
+	memcpy(&x, &i, sizeof x);
+	return x;
+}
+DL_INLINE int64_t dl_bitsd(double x)
+{
+	int64_t i;
+	memcpy(&i, &x, sizeof i);
+	return i;
+}
+DL_INLINE double dl_from_bitsd(int64_t i)
+{
+	double x;
+	memcpy(&x, &i, sizeof x);
+	return x;
+}
 
 /* ---- f32 math ---- */
 
@@ -48,14 +71,16 @@ DL_INLINE float dl_floor_f32(float x) { return __builtin_floorf(x); }
 DL_INLINE float dl_sqrt_f32(float x) { return __builtin_sqrtf(x); }
 DL_INLINE int32_t dl_is_finite_f32(float x) { return (dl_bits(x) & 0x7f800000) != 0x7f800000; }
 
-/* e^y = 2^n e^r with |r| <= ln2/2; the power of two in two factors, so that both ends are rounded as they should. What
- * underflows to 0 is not computed as a subnormal first, which would be slow: masked scores are -inf. */
+/* e^y = 2^n e^r with |r| <= ln2/2; the power of two in two factors, so that both ends are rounded
+ * as they should. What underflows to 0 is not computed as a subnormal first, which would be slow:
+ * masked scores are -inf. */
 DL_INLINE float dl_exp_f32(float y)
 {
 	const int zero = y < -104.0f;
 	float x = zero ? 0.0f : y;
 	x = x > 90.0f ? 90.0f : x;
-	const float t = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the sum's low bits are the nearest integer */
+	const float t = x * 1.44269504f +
+			12582912.0f; /* 1.5 * 2^23: the sum's low bits are the nearest integer */
 	const float n = t - 12582912.0f;
 	float r = DL_FMA(n, -0.693145752f, x);
 	r = DL_FMA(n, -1.42860677e-6f, r);
@@ -150,7 +175,8 @@ DL_INLINE float dl_gelu_tanh_f32(float x)
 DL_INLINE float dl_gelu_tanh_grad_f32(float x)
 {
 	const float z = x * x, u = 1.59576912f * DL_FMA(0.044715f * z, x, x);
-	const float e = dl_exp_f32(-dl_abs_f32(u)), d = 1.0f / (1.0f + e), s = u >= 0.0f ? d : e * d;
+	const float e = dl_exp_f32(-dl_abs_f32(u)), d = 1.0f / (1.0f + e),
+		    s = u >= 0.0f ? d : e * d;
 	const float w = x * (e * d * d) * 1.59576912f * DL_FMA(0.134145f, z, 1.0f);
 	return s + (e == 0.0f ? 0.0f : w); /* far out x * 0 must not become NaN */
 }
@@ -177,7 +203,8 @@ DL_INLINE float dl_sincos(float x, int32_t quarter)
 DL_INLINE float dl_sin_f32(float x) { return dl_sincos(x, 0); }
 DL_INLINE float dl_cos_f32(float x) { return dl_sincos(x, 1); }
 
-/* x^y = e^(y log x) in f64 (log by the series of atanh), so that the result is good to the last place of f32. */
+/* x^y = e^(y log x) in f64 (log by the series of atanh), so that the result is good to the last
+ * place of f32. */
 DL_INLINE float dl_pow_f32(float x, float y)
 {
 	const double a = (double)__builtin_fabsf(x);
@@ -191,7 +218,8 @@ DL_INLINE float dl_pow_f32(float x, float y)
 	const double lg = DL_FMAD(p * z, s, s) * 2.0 + (double)e * 0.69314718055994530942;
 	double v = lg * (double)y;
 	v = v < -150.0 ? -150.0 : v > 120.0 ? 120.0 : v;
-	const double t = v * 1.44269504088896340736 + 6755399441055744.0, n = t - 6755399441055744.0;
+	const double t = v * 1.44269504088896340736 + 6755399441055744.0,
+		     n = t - 6755399441055744.0;
 	const double r = v - n * 0.69314718055994530942;
 	double q = DL_FMAD(2.76252097e-06, r, 2.48763067e-05);
 	q = DL_FMAD(q, r, 0.000198412086);
@@ -201,7 +229,8 @@ DL_INLINE float dl_pow_f32(float x, float y)
 	q = DL_FMAD(q, r, 0.16666666667);
 	q = DL_FMAD(q, r, 0.5);
 	q = DL_FMAD(q * r, r, r) + 1.0;
-	const double big = q * dl_from_bitsd(((int64_t)dl_bitsd(t) - 0x4338000000000000LL + 1023) * (1LL << 52));
+	const double big = q * dl_from_bitsd(((int64_t)dl_bitsd(t) - 0x4338000000000000LL + 1023) *
+					     (1LL << 52));
 	float w = (float)big;
 	const float fy = __builtin_floorf(y), half = __builtin_floorf(y * 0.5f) * 2.0f;
 	w = x < 0.0f ? (fy != y ? NAN : half != y ? -w : w) : w;
@@ -249,20 +278,24 @@ DL_INLINE double dl_gelu_tanh_grad_f64(double x)
 
 /* ---- integers ---- */
 
-#define DL_INTEGER(T, S)                                                                           \
-	DL_INLINE T dl_abs_##S(T x) { return x < 0 ? -x : x; }                                     \
-	DL_INLINE T dl_max_##S(T a, T b) { return a > b ? a : b; }                                 \
-	DL_INLINE T dl_min_##S(T a, T b) { return a < b ? a : b; }                                 \
-	DL_INLINE T dl_sign_##S(T x) { return (T)((x > 0) - (x < 0)); }                            \
-	DL_INLINE T dl_floor_##S(T x) { return x; }                                                \
-	DL_INLINE int32_t dl_is_finite_##S(T x) { (void)x; return 1; }
+#define DL_INTEGER(T, S)                                                \
+	DL_INLINE T dl_abs_##S(T x) { return x < 0 ? -x : x; }          \
+	DL_INLINE T dl_max_##S(T a, T b) { return a > b ? a : b; }      \
+	DL_INLINE T dl_min_##S(T a, T b) { return a < b ? a : b; }      \
+	DL_INLINE T dl_sign_##S(T x) { return (T)((x > 0) - (x < 0)); } \
+	DL_INLINE T dl_floor_##S(T x) { return x; }                     \
+	DL_INLINE int32_t dl_is_finite_##S(T x)                         \
+	{                                                               \
+		(void)x;                                                \
+		return 1;                                               \
+	}
 DL_INTEGER(int32_t, i32)
 DL_INTEGER(int64_t, i64)
 
 /* ---- learning rates: `it` counts optimizer steps from 0 ---- */
 
-static __attribute__((unused)) double dl_schedule(int kind, int64_t it, double peak, double min, int64_t warmup,
-						   int64_t total, double param)
+static __attribute__((unused)) double dl_schedule(int kind, int64_t it, double peak, double min,
+						  int64_t warmup, int64_t total, double param)
 {
 	if (it < warmup)
 		return peak * (double)(it + 1) / (double)(warmup + 1);
@@ -293,7 +326,9 @@ static __attribute__((unused)) double dl_schedule(int kind, int64_t it, double p
 
 /* ---- random numbers ---- */
 
-typedef struct DlRandom { uint32_t x0, x1; } DlRandom;
+typedef struct DlRandom {
+	uint32_t x0, x1;
+} DlRandom;
 
 DL_INLINE DlRandom dl_philox(uint64_t element, uint32_t stream, uint32_t step, uint64_t seed)
 {
@@ -302,7 +337,8 @@ DL_INLINE DlRandom dl_philox(uint64_t element, uint32_t stream, uint32_t step, u
 #pragma GCC unroll 10
 	for (int i = 0; i < 10; i++) {
 		const uint64_t p = (uint64_t)c0 * 0xd2511f53u, q = (uint64_t)c2 * 0xcd9e8d57u;
-		const uint32_t n0 = (uint32_t)(q >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p >> 32) ^ c3 ^ k1;
+		const uint32_t n0 = (uint32_t)(q >> 32) ^ c1 ^ k0,
+			       n2 = (uint32_t)(p >> 32) ^ c3 ^ k1;
 		c1 = (uint32_t)q;
 		c3 = (uint32_t)p;
 		c0 = n0;
@@ -315,10 +351,13 @@ DL_INLINE DlRandom dl_philox(uint64_t element, uint32_t stream, uint32_t step, u
 DL_INLINE float dl_unit(uint32_t x) { return (float)(int32_t)(x >> 8) * 5.9604644775390625e-8f; }
 
 /* Element's numbers under env's seed and step. */
-#define DL_RANDOM(e, stream) dl_philox((uint64_t)(e), (uint32_t)(stream), (uint32_t)env->step, env->seed)
-#define DL_UNIFORM(T, e, stream, lo, hi) ((T)(lo) + ((T)(hi) - (T)(lo)) * (T)dl_unit(DL_RANDOM(e, stream).x0))
-#define DL_DROPOUT(T, e, stream, p)                                                                \
-	((double)dl_unit(DL_RANDOM(e, stream).x0) >= (double)(p) ? (T)(1.0 / (1.0 - (double)(p))) : (T)0)
+#define DL_RANDOM(e, stream) \
+	dl_philox((uint64_t)(e), (uint32_t)(stream), (uint32_t)env->step, env->seed)
+#define DL_UNIFORM(T, e, stream, lo, hi) \
+	((T)(lo) + ((T)(hi) - (T)(lo)) * (T)dl_unit(DL_RANDOM(e, stream).x0))
+#define DL_DROPOUT(T, e, stream, p)                                                               \
+	((double)dl_unit(DL_RANDOM(e, stream).x0) >= (double)(p) ? (T)(1.0 / (1.0 - (double)(p))) \
+								 : (T)0)
 DL_INLINE float dl_normal_f32(DlRandom r)
 {
 	const float u1 = (float)(int32_t)((r.x0 >> 8) + 1) * 5.9604644775390625e-8f;
@@ -331,22 +370,24 @@ DL_INLINE double dl_normal_f64(DlRandom r)
 }
 
 /* Whole arrays, out of line: initial values differ in length and stream alone, and compile once. */
-#define DL_FILL(NAME, T, PARAMS, VALUE)                                                            \
-	static __attribute__((noinline, unused)) void NAME(T *to, int64_t n, int64_t first, PARAMS,  \
-							   const PlanEnv *env)                       \
-	{                                                                                          \
-		_Pragma("omp parallel for num_threads(env->threads) schedule(static) if (n > 16384)") \
-		for (int64_t b = 0; b < n; b += 4096) {                                            \
-			const int64_t e = b + 4096 < n ? b + 4096 : n;                             \
-			_Pragma("omp simd")                                                        \
-			for (int64_t j = b; j < e; j++)                                            \
-				to[j] = VALUE;                                                     \
-		}                                                                                  \
+#define DL_FILL(NAME, T, PARAMS, VALUE)                                                        \
+	static __attribute__((noinline, unused)) void NAME(T *to, int64_t n, int64_t first,    \
+							   PARAMS, const PlanEnv *env)         \
+	{                                                                                      \
+		_Pragma("omp parallel for num_threads(env->threads) if (n > 16384)")           \
+		for (int64_t b = 0; b < n; b += 4096) {                                        \
+			const int64_t e = b + 4096 < n ? b + 4096 : n;                         \
+			_Pragma("omp simd")                                                    \
+			for (int64_t j = b; j < e; j++)                                        \
+				to[j] = VALUE;                                                 \
+		}                                                                              \
 	}
 #define DL_PAIR(T) int32_t stream, T p, T q
 #define DL_ONE(T) T p
-DL_FILL(dl_fill_normal_f32, float, DL_PAIR(float), p + q * dl_normal_f32(DL_RANDOM(first + j, stream)))
-DL_FILL(dl_fill_normal_f64, double, DL_PAIR(double), p + q * dl_normal_f64(DL_RANDOM(first + j, stream)))
+DL_FILL(dl_fill_normal_f32, float, DL_PAIR(float),
+	p + q * dl_normal_f32(DL_RANDOM(first + j, stream)))
+DL_FILL(dl_fill_normal_f64, double, DL_PAIR(double),
+	p + q * dl_normal_f64(DL_RANDOM(first + j, stream)))
 DL_FILL(dl_fill_uniform_f32, float, DL_PAIR(double), DL_UNIFORM(float, first + j, stream, p, q))
 DL_FILL(dl_fill_uniform_f64, double, DL_PAIR(double), DL_UNIFORM(double, first + j, stream, p, q))
 DL_FILL(dl_fill_const_f32, float, DL_ONE(float), p)
@@ -365,74 +406,75 @@ DL_FILL(dl_fill_const_i64, int64_t, DL_ONE(int64_t), p)
 #define DL_HIGH(v, n) __builtin_shufflevector(v, v, DL_UPPER_##n)
 
 /* The larger, b where it is NaN. */
-#define DL_PICK(NAME, V, M)                                                                        \
-	DL_INLINE V NAME(V a, V b)                                                                 \
-	{                                                                                          \
-		const M m = (M)(b > a) | (M)(b != b);                                              \
-		return (V)(((M)b & m) | ((M)a & ~m));                                              \
+#define DL_PICK(NAME, V, M)                           \
+	DL_INLINE V NAME(V a, V b)                    \
+	{                                             \
+		const M m = (M)(b > a) | (M)(b != b); \
+		return (V)(((M)b & m) | ((M)a & ~m)); \
 	}
 
-/* Lanes of 16 elements (the compiler splits them where registers are shorter); sum, largest, and where it is. A NaN
- * counts as the largest. */
-#define DL_REDUCERS(T, I, S, LOWEST)                                                               \
-	typedef T dl_v_##S __attribute__((vector_size(16 * sizeof(T))));                           \
-	typedef T dl_u_##S __attribute__((vector_size(16 * sizeof(T)), aligned(sizeof(T)), may_alias)); \
-	typedef I dl_m_##S __attribute__((vector_size(16 * sizeof(T))));                           \
-	typedef T dl_v8_##S __attribute__((vector_size(8 * sizeof(T))));                           \
-	typedef T dl_v4_##S __attribute__((vector_size(4 * sizeof(T))));                           \
-	typedef I dl_m8_##S __attribute__((vector_size(8 * sizeof(T))));                           \
-	typedef I dl_m4_##S __attribute__((vector_size(4 * sizeof(T))));                           \
-	DL_PICK(dl_pick_##S, dl_v_##S, dl_m_##S)                                                   \
-	DL_PICK(dl_pick8_##S, dl_v8_##S, dl_m8_##S)                                                \
-	DL_PICK(dl_pick4_##S, dl_v4_##S, dl_m4_##S)                                                \
-	DL_INLINE dl_v_##S dl_fill_##S(T x)                                                        \
-	{                                                                                          \
-		return (dl_v_##S){ x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x };               \
-	}                                                                                          \
-	DL_INLINE dl_v_##S dl_lanes_sum_##S(const T *b, int n)                                     \
-	{                                                                                          \
-		dl_v_##S a = dl_fill_##S(0);                                                       \
-		int j = 0;                                                                         \
-		for (; j + DL_LANES <= n; j += DL_LANES)                                           \
-			a += *(const dl_u_##S *)(b + j);                                           \
-		for (int l = 0; j + l < n; l++)                                                    \
-			a[l] += b[j + l];                                                          \
-		return a;                                                                          \
-	}                                                                                          \
-	DL_INLINE dl_v_##S dl_lanes_max_##S(const T *b, int n)                                     \
-	{                                                                                          \
-		dl_v_##S a = dl_fill_##S(LOWEST);                                                  \
-		int j = 0;                                                                         \
-		for (; j + DL_LANES <= n; j += DL_LANES)                                           \
-			a = dl_pick_##S(a, *(const dl_u_##S *)(b + j));                            \
-		for (int l = 0; j + l < n; l++)                                                    \
-			a[l] = b[j + l] > a[l] || b[j + l] != b[j + l] ? b[j + l] : a[l];          \
-		return a;                                                                          \
-	}                                                                                          \
-	DL_INLINE T dl_tree_sum_##S(dl_v_##S v)                                                    \
-	{                                                                                          \
-		const dl_v8_##S a = DL_LOW(v, 8) + DL_HIGH(v, 8);                                  \
-		const dl_v4_##S b = DL_LOW(a, 4) + DL_HIGH(a, 4);                                  \
-		return (b[0] + b[2]) + (b[1] + b[3]);                                              \
-	}                                                                                          \
-	DL_INLINE T dl_tree_max_##S(dl_v_##S v)                                                    \
-	{                                                                                          \
-		const dl_v8_##S a = dl_pick8_##S(DL_LOW(v, 8), DL_HIGH(v, 8));                     \
-		const dl_v4_##S b = dl_pick4_##S(DL_LOW(a, 4), DL_HIGH(a, 4));                     \
-		const T c = b[2] > b[0] || b[2] != b[2] ? b[2] : b[0];                             \
-		const T d = b[3] > b[1] || b[3] != b[3] ? b[3] : b[1];                             \
-		return d > c || d != d ? d : c;                                                    \
-	}                                                                                          \
-	DL_INLINE void dl_argmax_##S(const T *b, int n, int64_t first, T *best, int32_t *at)       \
-	{                                                                                          \
-		const T m = dl_tree_max_##S(dl_lanes_max_##S(b, n));                               \
-		if (*at >= 0 && !(m > *best || (m != m && *best == *best)))                        \
-			return;                                                                    \
-		int j = 0;                                                                         \
-		while (j + 1 < n && !(b[j] == m || b[j] != b[j]))                                  \
-			j++;                                                                       \
-		*best = m;                                                                         \
-		*at = (int32_t)(first + j);                                                        \
+/* Lanes of 16 elements (the compiler splits them where registers are shorter); sum, largest, and
+ * where it is. A NaN counts as the largest. */
+#define DL_REDUCERS(T, I, S, LOWEST)                                                         \
+	typedef T dl_v_##S __attribute__((vector_size(16 * sizeof(T))));                     \
+	typedef T dl_u_##S                                                                   \
+		__attribute__((vector_size(16 * sizeof(T)), aligned(sizeof(T)), may_alias)); \
+	typedef I dl_m_##S __attribute__((vector_size(16 * sizeof(T))));                     \
+	typedef T dl_v8_##S __attribute__((vector_size(8 * sizeof(T))));                     \
+	typedef T dl_v4_##S __attribute__((vector_size(4 * sizeof(T))));                     \
+	typedef I dl_m8_##S __attribute__((vector_size(8 * sizeof(T))));                     \
+	typedef I dl_m4_##S __attribute__((vector_size(4 * sizeof(T))));                     \
+	DL_PICK(dl_pick_##S, dl_v_##S, dl_m_##S)                                             \
+	DL_PICK(dl_pick8_##S, dl_v8_##S, dl_m8_##S)                                          \
+	DL_PICK(dl_pick4_##S, dl_v4_##S, dl_m4_##S)                                          \
+	DL_INLINE dl_v_##S dl_fill_##S(T x)                                                  \
+	{                                                                                    \
+		return (dl_v_##S){ x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x };         \
+	}                                                                                    \
+	DL_INLINE dl_v_##S dl_lanes_sum_##S(const T *b, int n)                               \
+	{                                                                                    \
+		dl_v_##S a = dl_fill_##S(0);                                                 \
+		int j = 0;                                                                   \
+		for (; j + DL_LANES <= n; j += DL_LANES)                                     \
+			a += *(const dl_u_##S *)(b + j);                                     \
+		for (int l = 0; j + l < n; l++)                                              \
+			a[l] += b[j + l];                                                    \
+		return a;                                                                    \
+	}                                                                                    \
+	DL_INLINE dl_v_##S dl_lanes_max_##S(const T *b, int n)                               \
+	{                                                                                    \
+		dl_v_##S a = dl_fill_##S(LOWEST);                                            \
+		int j = 0;                                                                   \
+		for (; j + DL_LANES <= n; j += DL_LANES)                                     \
+			a = dl_pick_##S(a, *(const dl_u_##S *)(b + j));                      \
+		for (int l = 0; j + l < n; l++)                                              \
+			a[l] = b[j + l] > a[l] || b[j + l] != b[j + l] ? b[j + l] : a[l];    \
+		return a;                                                                    \
+	}                                                                                    \
+	DL_INLINE T dl_tree_sum_##S(dl_v_##S v)                                              \
+	{                                                                                    \
+		const dl_v8_##S a = DL_LOW(v, 8) + DL_HIGH(v, 8);                            \
+		const dl_v4_##S b = DL_LOW(a, 4) + DL_HIGH(a, 4);                            \
+		return (b[0] + b[2]) + (b[1] + b[3]);                                        \
+	}                                                                                    \
+	DL_INLINE T dl_tree_max_##S(dl_v_##S v)                                              \
+	{                                                                                    \
+		const dl_v8_##S a = dl_pick8_##S(DL_LOW(v, 8), DL_HIGH(v, 8));               \
+		const dl_v4_##S b = dl_pick4_##S(DL_LOW(a, 4), DL_HIGH(a, 4));               \
+		const T c = b[2] > b[0] || b[2] != b[2] ? b[2] : b[0];                       \
+		const T d = b[3] > b[1] || b[3] != b[3] ? b[3] : b[1];                       \
+		return d > c || d != d ? d : c;                                              \
+	}                                                                                    \
+	DL_INLINE void dl_argmax_##S(const T *b, int n, int64_t first, T *best, int32_t *at) \
+	{                                                                                    \
+		const T m = dl_tree_max_##S(dl_lanes_max_##S(b, n));                         \
+		if (*at >= 0 && !(m > *best || (m != m && *best == *best)))                  \
+			return;                                                              \
+		int j = 0;                                                                   \
+		while (j + 1 < n && !(b[j] == m || b[j] != b[j]))                            \
+			j++;                                                                 \
+		*best = m;                                                                   \
+		*at = (int32_t)(first + j);                                                  \
 	}
 DL_REDUCERS(float, int32_t, f32, -INFINITY)
 DL_REDUCERS(double, int64_t, f64, -INFINITY)

@@ -1,14 +1,16 @@
 /* The loop form of a fused kernel.
  *
- * Method. The domain D is the shape that a reduction reads, or that the results have. Every value of the body either
- * lies along D (aligned right, as NumPy broadcasts) or is squeezed: a reduction without `keep` has dropped its axes. From
- * each result, assign and reduction we pull: eval() asks for a value at an index tuple (one domain dimension and a
- * shift for each axis, and the guards under which it is wanted) and asks its operands in turn; shape ops only change the
- * tuple. The dimensions are then ordered outer, mid, inner and merged, instructions get the level and the phase in
- * which they run, and what later phases need again is evaluated again or, where it is dear, kept in a row buffer.
+ * Method. The domain D is the shape that a reduction reads, or that the results have. Every value
+ * of the body either lies along D (aligned right, as NumPy broadcasts) or is squeezed: a reduction
+ * without `keep` has dropped its axes. From each result, assign and reduction we pull: eval() asks
+ * for a value at an index tuple (one domain dimension and a shift for each axis, and the guards
+ * under which it is wanted) and asks its operands in turn; shape ops only change the tuple. The
+ * dimensions are then ordered outer, mid, inner and merged, instructions get the level and the
+ * phase in which they run, and what later phases need again is evaluated again or, where it is
+ * dear, kept in a row buffer.
  *
- * Invariants: instructions come after their arguments; a LI_REDUCE's argument lies at level <= 3 of its phase; dimension
- * numbers in indices are those of Loop.extent. */
+ * Invariants: instructions come after their arguments; a LI_REDUCE's argument lies at level <= 3 of
+ * its phase; dimension numbers in indices are those of Loop.extent. */
 #include "loop.h"
 
 #include <assert.h>
@@ -19,7 +21,8 @@ enum { ROW_BUFFER_BYTES = 16384, DEAR = 8 };
 
 typedef enum Tag { TAG_NONE, TAG_FULL, TAG_SQUEEZED } Tag;
 
-/* Where an element of a value lies: axis i is domain dimension dim[i] (or none, -1: size 1) plus shift[i]. */
+/* Where an element of a value lies: axis i is domain dimension dim[i] (or none, -1: size 1) plus
+ * shift[i]. */
 typedef struct Place {
 	int ndim;
 	int8_t dim[IR_MAX_DIMS];
@@ -41,7 +44,7 @@ typedef struct Maker {
 	Type domain;
 	bool reduced[IR_MAX_DIMS]; /* of the domain's axes */
 	bool any_reduction;
-	Tag *tag;                  /* by place in the body */
+	Tag *tag; /* by place in the body */
 	VEC(LoopInstr) instr;
 	VEC(LoopStore) store;
 	VEC(Known) known;
@@ -56,7 +59,7 @@ int64_t loop_sample_elems(const Type *t, int64_t micro)
 	return elems % micro == 0 ? elems / micro : 0;
 }
 
-/* ---- the domain ---------------------------------------------------------------------------------- */
+/* ---- the domain ---- */
 
 static bool same_dims(const Type *a, const Type *b)
 {
@@ -93,7 +96,8 @@ static bool find_domain(Maker *m)
 			m->domain = n->arg[0]->type;
 			memcpy(m->reduced, on, sizeof on);
 			m->any_reduction = true;
-		} else if (!same_dims(&m->domain, &n->arg[0]->type) || memcmp(m->reduced, on, sizeof on) != 0) {
+		} else if (!same_dims(&m->domain, &n->arg[0]->type) ||
+			   memcmp(m->reduced, on, sizeof on) != 0) {
 			return false;
 		}
 	}
@@ -169,7 +173,7 @@ static bool root_place(const Maker *m, const Type *t, Tag tag, Place *p)
 	return true;
 }
 
-/* ---- pulling values ------------------------------------------------------------------------------ */
+/* ---- pulling values ---- */
 
 static bool same_place(const Place *a, const Place *b)
 {
@@ -234,7 +238,9 @@ static Place broadcast_place(const Type *from, const Type *to, const Place *p)
 
 static int eval_ewise(Maker *m, const Node *n, const Place *p)
 {
-	LoopInstr x = { .op = LI_EWISE, .node = n, .dtype = n->res[0]->type.dtype, .narg = n->nargs };
+	LoopInstr x = {
+		.op = LI_EWISE, .node = n, .dtype = n->res[0]->type.dtype, .narg = n->nargs
+	};
 	for (int i = 0; i < n->nargs; i++) {
 		Place q = broadcast_place(&n->arg[i]->type, &n->res[0]->type, p);
 		x.arg[i] = eval(m, n->arg[i], &q);
@@ -244,8 +250,10 @@ static int eval_ewise(Maker *m, const Node *n, const Place *p)
 	return add_instr(m, x);
 }
 
-/* A piece of a larger axis, at [lo,hi) of it: the value where the index falls inside, else `otherwise`. */
-static int eval_piece(Maker *m, const Value *v, const Place *p, int axis, int64_t lo, int64_t hi, int otherwise)
+/* A piece of a larger axis, at [lo,hi) of it: the value where the index falls inside, else
+ * `otherwise`. */
+static int eval_piece(Maker *m, const Value *v, const Place *p, int axis, int64_t lo, int64_t hi,
+		      int otherwise)
 {
 	Place q = *p;
 	q.shift[axis] -= lo;
@@ -254,7 +262,9 @@ static int eval_piece(Maker *m, const Value *v, const Place *p, int axis, int64_
 		bool inside = p->shift[axis] >= lo && p->shift[axis] < hi;
 		if (inside)
 			return eval(m, v, &q);
-		return otherwise >= 0 ? otherwise : add_instr(m, (LoopInstr){ .op = LI_LEAF, .dtype = v->type.dtype });
+		return otherwise >= 0
+			       ? otherwise
+			       : add_instr(m, (LoopInstr){ .op = LI_LEAF, .dtype = v->type.dtype });
 	}
 	LoopGuard g = { dim, lo - p->shift[axis], hi - p->shift[axis] };
 	if (!add_guard(m, &q, g))
@@ -354,7 +364,8 @@ static int eval_shape(Maker *m, const Node *n, const Place *p)
 	return -1;
 }
 
-/* The input of a reduction runs over the whole domain; the reduction's own place must be the kept part of it. */
+/* The input of a reduction runs over the whole domain; the reduction's own place must be the kept
+ * part of it. */
 static int eval_reduce(Maker *m, const Node *n, const Place *p)
 {
 	const Type *t = &n->arg[0]->type;
@@ -364,7 +375,8 @@ static int eval_reduce(Maker *m, const Node *n, const Place *p)
 	for (int i = 0; i < t->ndim; i++) {
 		q.dim[i] = (int8_t)(t->dim[i] == 1 ? -1 : i);
 		if (!m->reduced[i] || keep) {
-			if (!m->reduced[i] && t->dim[i] != 1 && (p->dim[o] != i || p->shift[o] != 0))
+			if (!m->reduced[i] && t->dim[i] != 1 &&
+			    (p->dim[o] != i || p->shift[o] != 0))
 				m->failed = true;
 			o++;
 		}
@@ -447,12 +459,12 @@ static void pull_store(Maker *m, const Value *v, int result, const Value *target
 	vec_push(m->a, &m->store, s);
 }
 
-/* ---- dimensions ----------------------------------------------------------------------------------- */
+/* ---- dimensions ---- */
 
 typedef struct Order {
 	int n;
-	int from[IR_MAX_DIMS];  /* domain axis of new dimension i */
-	int kind[IR_MAX_DIMS];  /* 0 outer, 1 mid, 2 inner */
+	int from[IR_MAX_DIMS]; /* domain axis of new dimension i */
+	int kind[IR_MAX_DIMS]; /* 0 outer, 1 mid, 2 inner */
 } Order;
 
 static void order_add(Order *o, int axis, int kind)
@@ -465,7 +477,8 @@ static void order_add(Order *o, int axis, int kind)
 static Order order_dims(const Maker *m, LoopKind kind)
 {
 	Order o = { 0 };
-	int last = -1, run = -1; /* the last axis of the inner kind, and where its run of neighbours starts */
+	int last = -1,
+	    run = -1; /* the last axis of the inner kind, and where its run of neighbours starts */
 	bool inner_reduced = kind == LOOP_ROW;
 	for (int d = 0; d < m->domain.ndim; d++)
 		if (m->domain.dim[d] > 1 && (kind == LOOP_MAP || m->reduced[d] == inner_reduced))
@@ -480,7 +493,8 @@ static Order order_dims(const Maker *m, LoopKind kind)
 	}
 	for (int pass = 0; pass < 3; pass++)
 		for (int d = 0; d < m->domain.ndim; d++) {
-			bool in = d >= run && d <= last && (kind == LOOP_ROW ? m->reduced[d] : d == last);
+			bool in = d >= run && d <= last &&
+				  (kind == LOOP_ROW ? m->reduced[d] : d == last);
 			int k = in ? 2 : m->reduced[d] ? 1 : 0;
 			if (m->domain.dim[d] > 1 && k == pass)
 				order_add(&o, d, k);
@@ -545,9 +559,9 @@ static void merge_dims(const Maker *m, Loop *l, Order *o)
 {
 	for (int q = 1; q < o->n;) {
 		int p = q - 1;
-		/* A map may merge its inner axis with outer ones; a column kernel its kept axes where they are neighbours. */
-		bool same = o->kind[p] == o->kind[q] ||
-			    (l->kind == LOOP_MAP && o->kind[q] == 2) ||
+		/* A map may merge its inner axis with outer ones; a column kernel its kept axes
+		 * where they are neighbours. */
+		bool same = o->kind[p] == o->kind[q] || (l->kind == LOOP_MAP && o->kind[q] == 2) ||
 			    (l->kind == LOOP_COLUMN && o->kind[p] == 0 && o->kind[q] == 2);
 		if (!same || !adjacent(m, o->from[p], o->from[q]) || !all_mergeable(l, p, q)) {
 			q++;
@@ -569,8 +583,6 @@ static void merge_dims(const Maker *m, Loop *l, Order *o)
 	}
 }
 
-
-
 static void set_dims(const Maker *m, Loop *l)
 {
 	Order o = order_dims(m, l->kind);
@@ -586,13 +598,15 @@ static void set_dims(const Maker *m, Loop *l)
 	for (int i = 0; i < o.n; i++) {
 		l->nouter += o.kind[i] == 0;
 		l->nmid += o.kind[i] == 1;
-		*(o.kind[i] == 0 ? &l->outer : o.kind[i] == 1 ? &l->mid : &l->inner) *= l->extent[i];
+		*(o.kind[i] == 0   ? &l->outer
+		  : o.kind[i] == 1 ? &l->mid
+				   : &l->inner) *= l->extent[i];
 	}
 	l->flat = o.n - l->nouter - l->nmid > 1;
 	l->elems = l->outer * l->mid * l->inner;
 }
 
-/* ---- levels, phases, what to keep ------------------------------------------------------------------- */
+/* ---- levels, phases, what to keep ---- */
 
 static int index_level(const Loop *l, const LoopIndex *x)
 {
@@ -631,8 +645,8 @@ static void set_levels(Loop *l)
 	l->phases = l->phases ? l->phases : 1;
 }
 
-/* A value is stored in the last phase that evaluates anything from it, so that it may take the place of an operand
- * that those phases read (fuse_may_alias relies on this rule). */
+/* A value is stored in the last phase that evaluates anything from it, so that it may take the
+ * place of an operand that those phases read (fuse_may_alias relies on this rule). */
 static void set_store_phases(Arena *a, Loop *l)
 {
 	int *last = ARENA_ARRAY(a, l->ninstrs, int);
@@ -649,7 +663,8 @@ static void set_store_phases(Arena *a, Loop *l)
 		l->store[i].phase = last[l->store[i].instr];
 }
 
-/* Rough operations of an expression: a call of a transcendental function counts ten, a division four. */
+/* Rough operations of an expression: a call of a transcendental function counts ten, a division
+ * four. */
 static double instr_cost(const LoopInstr *x)
 {
 	if (x->op == LI_LOAD)
@@ -657,10 +672,14 @@ static double instr_cost(const LoopInstr *x)
 	if (x->op == LI_LEAF && !x->node)
 		return 0;
 	if (x->op == LI_LEAF)
-		return x->node->op == OP_random_normal ? 60 : x->node->op == OP_const || x->node->op == OP_iota ? 0 : 25;
+		return x->node->op == OP_random_normal			   ? 60
+		       : x->node->op == OP_const || x->node->op == OP_iota ? 0
+									   : 25;
 	if (x->op != LI_EWISE)
 		return 1;
-	static const char *const light[] = { "max(", "min(", "abs(", "sign(", "floor(", "is_finite(" };
+	static const char *const light[] = {
+		"max(", "min(", "abs(", "sign(", "floor(", "is_finite("
+	};
 	double cost = 1;
 	for (const char *s = ir_ops[x->node->op].expr; s && *s; s++) {
 		if (*s == '/')
@@ -694,11 +713,13 @@ static void set_needs(Arena *a, Loop *l)
 	int64_t room = ROW_BUFFER_BYTES;
 	for (int i = l->ninstrs - 1; i >= 0; i--) {
 		LoopInstr *x = &l->instr[i];
-		int64_t bytes = l->mid * l->inner * (dtype_bytes(x->dtype) < 4 ? 4 : dtype_bytes(x->dtype));
+		int64_t bytes =
+			l->mid * l->inner * (dtype_bytes(x->dtype) < 4 ? 4 : dtype_bytes(x->dtype));
 		bool again = (x->needed >> x->phase) > 1;
 		if (x->op == LI_REDUCE)
 			x->needed = 1u << x->phase;
-		else if (x->level == 3 && again && cost[i] >= DEAR && l->kind == LOOP_ROW && bytes <= room) {
+		else if (x->level == 3 && again && cost[i] >= DEAR && l->kind == LOOP_ROW &&
+			 bytes <= room) {
 			x->buffered = true;
 			x->needed |= 1u << x->phase;
 			room -= bytes;
@@ -724,7 +745,9 @@ static void set_chunks(Loop *l)
 		l->work_bytes = l->chunks * width;
 	} else if (l->kind == LOOP_COLUMN && kept < 8192) {
 		int64_t chunks = l->mid / 32;
-		l->chunks = chunks < 1 ? 1 : chunks > LOOP_COLUMN_CHUNKS ? LOOP_COLUMN_CHUNKS : chunks;
+		l->chunks = chunks < 1			  ? 1
+			    : chunks > LOOP_COLUMN_CHUNKS ? LOOP_COLUMN_CHUNKS
+							  : chunks;
 		l->work_bytes = l->chunks > 1 ? l->chunks * kept * width : 0;
 	}
 }

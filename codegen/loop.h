@@ -1,13 +1,14 @@
 /* The loop form of a fused kernel: what every printer of kernels (CPU, CUDA) works from.
  *
- * A kernel is one loop nest of three levels over a domain D: `outer` (rows, parallel), `mid` and `inner` (vectors). Every
- * load, store and counter is an affine index over the loop dimensions, so that broadcast, transpose, slice, pad and
- * concat cost no copy: they are coefficients and guards.
+ * A kernel is one loop nest of three levels over a domain D: `outer` (rows, parallel), `mid` and
+ * `inner` (vectors). Every load, store and counter is an affine index over the loop dimensions, so
+ * that broadcast, transpose, slice, pad and concat cost no copy: they are coefficients and guards.
  *
  *   LOOP_MAP     no reduction. outer: all dimensions but the last, inner: the last.
- *   LOOP_ROW     reductions over axes that include the last one. outer: the kept axes; mid and inner: the reduced ones.
- *                A row runs in phases: each reduction ends a phase, later phases may read its value.
- *   LOOP_COLUMN  reductions over leading or middle axes. inner: the last kept axis, outer: the other kept ones; mid: the reduced.
+ *   LOOP_ROW     reductions over axes that include the last one. outer: the kept axes; mid and
+ * inner: the reduced ones. A row runs in phases: each reduction ends a phase, later phases may read
+ * its value. LOOP_COLUMN  reductions over leading or middle axes. inner: the last kept axis, outer:
+ * the other kept ones; mid: the reduced.
  *
  * Neighbouring dimensions are merged where every index allows it. */
 #ifndef DLC_CODEGEN_LOOP_H
@@ -45,18 +46,18 @@ typedef struct LoopInstr {
 	const Node *node; /* NULL for a load; NULL in a leaf: zero */
 	DType dtype;
 	int narg, arg[3]; /* earlier instructions */
-	int operand;      /* load: which */
+	int operand;	  /* load: which */
 	LoopIndex index;
-	int level;        /* 0: outside of all loops, 1: in outer, 2: in mid, 3: in inner */
-	int phase;        /* the first phase in which it can be computed (a reduction: in which it runs) */
-	unsigned needed;  /* bit p: phase p evaluates it (or reads it from its row buffer) */
-	bool buffered;    /* kept in a row buffer from `phase` on instead of being evaluated again */
+	int level; /* 0: outside of all loops, 1: in outer, 2: in mid, 3: in inner */
+	int phase; /* the first phase in which it can be computed (a reduction: in which it runs) */
+	unsigned needed; /* bit p: phase p evaluates it (or reads it from its row buffer) */
+	bool buffered;	 /* kept in a row buffer from `phase` on instead of being evaluated again */
 } LoopInstr;
 
 /* A result, or the target of an assign. */
 typedef struct LoopStore {
 	int instr;
-	int result;  /* result number, or -1: in place to operand `operand` */
+	int result; /* result number, or -1: in place to operand `operand` */
 	int operand;
 	LoopIndex index;
 	int phase;
@@ -64,24 +65,26 @@ typedef struct LoopStore {
 
 typedef struct Loop {
 	LoopKind kind;
-	int ndims, nouter, nmid; /* dimensions: outer, then mid, then inner (the rest; more than one: see flat) */
+	int ndims, nouter, nmid; /* dimensions: outer, then mid, then inner (the rest; more than
+				    one: see flat) */
 	int64_t extent[IR_MAX_DIMS];
 	int64_t outer, mid, inner; /* products of the extents */
-	int64_t elems;             /* of the domain */
-	bool flat;                 /* inner has several dimensions: their indices are decoded from j */
+	int64_t elems;		   /* of the domain */
+	bool flat; /* inner has several dimensions: their indices are decoded from j */
 	LoopInstr *instr;
 	int ninstrs;
 	LoopStore *store;
 	int nstores;
 	int phases;
 	int nreduce;
-	int64_t chunks;            /* > 1: a full or column reduction is split into this many partial ones */
-	double cost;               /* rough operations per element */
-	int64_t work_bytes;        /* partial results */
+	int64_t chunks; /* > 1: a full or column reduction is split into this many partial ones */
+	double cost;	/* rough operations per element */
+	int64_t work_bytes; /* partial results */
 } Loop;
 
-/* The loop form of a fused node; `micro` is the batch of the enclosing function or loop body (only random counters
- * read it). NULL where the body has no loop form (the pass fuse makes no such kernel). */
+/* The loop form of a fused node; `micro` is the batch of the enclosing function or loop body (only
+ * random counters read it). NULL where the body has no loop form (the pass fuse makes no such
+ * kernel). */
 Loop *loop_build(Arena *a, const Node *fused, int64_t micro);
 
 /* Elements that one sample of a batch-marked type has; 0 for an unmarked one. */

@@ -4,7 +4,8 @@
 #include <assert.h>
 #include <math.h>
 
-_Static_assert((int)DT_F64 == (int)PD_F64 && (int)DT_BOOL == (int)PD_BOOL && (int)DT_I32 == (int)PD_I32,
+_Static_assert((int)DT_F64 == (int)PD_F64 && (int)DT_BOOL == (int)PD_BOOL &&
+		       (int)DT_I32 == (int)PD_I32,
 	       "plan.h numbers types as ir.h does");
 _Static_assert((int)VAR_COUNTER == (int)PV_COUNTER && (int)VAR_STAT == (int)PV_STAT, "and roles");
 _Static_assert((int)IR_MAX_DIMS == (int)PLAN_MAX_DIMS, "and dimensions");
@@ -122,14 +123,15 @@ static int write_vars(const Writer *w)
 		put_string(w->out, v->name);
 		fprintf(w->out, ", %d, %d, %d, ", (int)v->role, (int)v->type.dtype, v->type.ndim);
 		put_list(w->out, v->type.dim, v->type.ndim);
-		fprintf(w->out, ", %lld, %lld },\n", (long long)v->offset, (long long)type_bytes(&v->type));
+		fprintf(w->out, ", %lld, %lld },\n", (long long)v->offset,
+			(long long)type_bytes(&v->type));
 	}
 	fputs("\t{ 0 }\n};\n", w->out);
 	return n;
 }
 
-/* One sample of a data field: without the batch's axis. The front end has put the range of its values in the settings
- * limit_FIELD and ignore_FIELD. */
+/* One sample of a data field: without the batch's axis. The front end has put the range of its
+ * values in the settings limit_FIELD and ignore_FIELD. */
 static void write_input(const Writer *w, const Node *n)
 {
 	const char *name = ir_str(n, "name"), *dot = strchr(name, '.');
@@ -187,7 +189,8 @@ static void write_prims(const Writer *w)
 		put_list(w->out, p->pad, 2);
 		fputs(", ", w->out);
 		put_list(w->out, p->dilation, 2);
-		fprintf(w->out, ", %lld, %lld },\n", (long long)p->groups, (long long)p->work_bytes);
+		fprintf(w->out, ", %lld, %lld },\n", (long long)p->groups,
+			(long long)p->work_bytes);
 	}
 	fputs("\t{ 0 }\n};\n", w->out);
 }
@@ -239,7 +242,8 @@ static void write_steps(const Writer *w, const EmitFunc *f, int number)
 	for (size_t i = 0; i < f->steps.len; i++) {
 		const EmitStep *s = &f->steps.at[i];
 		step_offsets(w, s, &x);
-		fprintf(w->out, "\t{ %d, %d, ", (int)s->kind, s->kind == PLAN_KERNEL ? 0 : s->index);
+		fprintf(w->out, "\t{ %d, %d, ", (int)s->kind,
+			s->kind == PLAN_KERNEL ? 0 : s->index);
 		if (s->kind == PLAN_KERNEL)
 			fprintf(w->out, "k%d, ", s->index);
 		else
@@ -248,8 +252,9 @@ static void write_steps(const Writer *w, const EmitFunc *f, int number)
 		put_string(w->out, emit_name(w->e->a, s->node));
 		fputs(", ", w->out);
 		put_string(w->out, source_of(w, s->node));
-		fprintf(w->out, ", bytes%d + %d, %d, %d, %d, 0, %lld },\n", number, out, x.nout, x.nwork,
-			x.nout ? (int)s->node->res[0]->type.dtype : 0, x.nwork ? (long long)s->node->work_bytes : 0);
+		fprintf(w->out, ", bytes%d + %d, %d, %d, %d, 0, %lld },\n", number, out, x.nout,
+			x.nwork, x.nout ? (int)s->node->res[0]->type.dtype : 0,
+			x.nwork ? (long long)s->node->work_bytes : 0);
 		at += x.noff;
 		out += x.nout;
 	}
@@ -279,9 +284,9 @@ static void write_funcs(const Writer *w)
 	fputs("static const PlanFunc funcs[] = {\n", w->out);
 	for (size_t i = 0; i < w->e->funcs.len; i++) {
 		const EmitFunc *f = &w->e->funcs.at[i];
-		fprintf(w->out, "\t{ \"%s\", %lld, %lld, steps%zu, %zu, outputs%zu, %zu, %lld },\n", f->func->name,
-			(long long)f->func->batch, (long long)f->micro, i, f->steps.len, i, f->outputs.len,
-			(long long)f->func->arena_bytes);
+		fprintf(w->out, "\t{ \"%s\", %lld, %lld, steps%zu, %zu, outputs%zu, %zu, %lld },\n",
+			f->func->name, (long long)f->func->batch, (long long)f->micro, i,
+			f->steps.len, i, f->outputs.len, (long long)f->func->arena_bytes);
 	}
 	fputs("\t{ 0 }\n};\n", w->out);
 }
@@ -290,7 +295,8 @@ static void write_funcs(const Writer *w)
 
 /* What the C compiler was told to use: the trainer refuses a processor without it. */
 static const char isa_text[] =
-	"#ifdef __AVX512F__\n#define ISA_AVX512 \"avx512f avx512bw avx512dq avx512vl \"\n#else\n#define ISA_AVX512 \"\"\n#endif\n"
+	"#ifdef __AVX512F__\n#define ISA_AVX512 \"avx512f avx512bw avx512dq avx512vl "
+	"\"\n#else\n#define ISA_AVX512 \"\"\n#endif\n"
 	"#ifdef __AVX2__\n#define ISA_AVX2 \"avx2 \"\n#else\n#define ISA_AVX2 \"\"\n#endif\n"
 	"#ifdef __FMA__\n#define ISA_FMA \"fma\"\n#else\n#define ISA_FMA \"\"\n#endif\n";
 
@@ -304,13 +310,16 @@ void plan_write(FILE *out, Emit *e, const BuildOptions *o)
 	fputs("#include \"plan.h\"\n\n", out);
 	fputs(isa_text, out);
 	for (size_t i = 0; i < e->kernels.len; i++)
-		fprintf(out, "extern void k%zu(unsigned char *, const int64_t *, const PlanEnv *);\n", i);
+		fprintf(out,
+			"extern void k%zu(unsigned char *, const int64_t *, const PlanEnv *);\n",
+			i);
 	int nvars = write_vars(&w), ndata = write_data(&w);
 	int ntrain = write_settings(&w, ir_find_section(e->m, "train", ""), "train");
 	write_inputs(&w);
 	write_prims(&w);
 	write_funcs(&w);
-	fprintf(out, "const Plan dl_plan = {\n\t.version = PLAN_VERSION, .target = \"cpu\", .isa = ISA_AVX512 ISA_AVX2 ISA_FMA,\n\t.model = ");
+	fprintf(out, "const Plan dl_plan = {\n\t.version = PLAN_VERSION, .target = \"cpu\", .isa = "
+		     "ISA_AVX512 ISA_AVX2 ISA_FMA,\n\t.model = ");
 	put_string(out, e->m->name);
 	fputs(", .model_path = ", out);
 	put_string(out, o->model_path);
@@ -318,11 +327,18 @@ void plan_write(FILE *out, Emit *e, const BuildOptions *o)
 	put_string(out, o->fingerprint);
 	fputs(",\n\t.json = ", out);
 	put_string(out, o->json);
-	fprintf(out, ",\n\t.arena_bytes = %lld, .budget_bytes = %lld, .threads = %d, .seed = %lluu,\n", (long long)arena,
-		(long long)o->budget_bytes, o->threads, (unsigned long long)o->seed);
-	fprintf(out, "\t.batch = %lld, .micro_batch = %lld,\n", (long long)e->m->batch, (long long)o->micro_batch);
-	fprintf(out, "\t.vars = vars, .nvars = %d, .prims = prims, .nprims = %zu, .inputs = inputs, .ninputs = %zu,\n", nvars,
-		e->prims.len, e->inputs.len);
-	fprintf(out, "\t.data = data, .ndata = %d, .funcs = funcs, .nfuncs = %zu, .train = train, .ntrain = %d\n};\n", ndata,
-		e->funcs.len, ntrain);
+	fprintf(out,
+		",\n\t.arena_bytes = %lld, .budget_bytes = %lld, .threads = %d, .seed = %lluu,\n",
+		(long long)arena, (long long)o->budget_bytes, o->threads,
+		(unsigned long long)o->seed);
+	fprintf(out, "\t.batch = %lld, .micro_batch = %lld,\n", (long long)e->m->batch,
+		(long long)o->micro_batch);
+	fprintf(out,
+		"\t.vars = vars, .nvars = %d, .prims = prims, .nprims = %zu, .inputs = inputs, "
+		".ninputs = %zu,\n",
+		nvars, e->prims.len, e->inputs.len);
+	fprintf(out,
+		"\t.data = data, .ndata = %d, .funcs = funcs, .nfuncs = %zu, .train = train, "
+		".ntrain = %d\n};\n",
+		ndata, e->funcs.len, ntrain);
 }

@@ -1,9 +1,11 @@
-/* Kernels of a shape of their own, over one floating-point type: included once with REAL float, S f32 and once with double,
- * f64. A function does one unit of work (its first argument: a plane, a row, a head); the kernel's text calls it in a parallel
- * loop with literal sizes, into which it is inlined, so the compiler specialises it.
+/* Kernels of a shape of their own, over one floating-point type: included once with REAL float, S
+ * f32 and once with double, f64. A function does one unit of work (its first argument: a plane, a
+ * row, a head); the kernel's text calls it in a parallel loop with literal sizes, into which it is
+ * inlined, so the compiler specialises it.
  *
- * This file is compiled apart, with contraction on: each kernel is one op, which may use multiply-add inside. Work is
- * divided by shape, never by threads, wherever a sum could notice: equal results for any number of threads. */
+ * This file is compiled apart, with contraction on: each kernel is one op, which may use
+ * multiply-add inside. Work is divided by shape, never by threads, wherever a sum could notice:
+ * equal results for any number of threads. */
 
 #define DL_CAT2(a, b) a##_##b
 #define DL_CAT(a, b) DL_CAT2(a, b)
@@ -13,8 +15,7 @@
 
 /* ---- pools: x [planes,H,W], y [planes,OH,OW] ---- */
 
-#define DL_POOL_SIZES                                                                              \
-	int H, int W, int OH, int OW, int kh, int kw, int sh, int sw, int ph, int pw
+#define DL_POOL_SIZES int H, int W, int OH, int OW, int kh, int kw, int sh, int sw, int ph, int pw
 
 DL_INLINE int FN(inside)(int i, int n) { return i >= 0 && i < n; }
 
@@ -30,7 +31,8 @@ DL_INLINE void FN(max_pool2d)(const int64_t p, const REAL *x, REAL *y, DL_POOL_S
 			for (int a = 0; a < kh; a++)
 				for (int b = 0; b < kw; b++) {
 					const int h = oh * sh - ph + a, w = ow * sw - pw + b;
-					const int in = whole || (FN(inside)(h, H) & FN(inside)(w, W));
+					const int in =
+						whole || (FN(inside)(h, H) & FN(inside)(w, W));
 					const REAL v = in ? xp[h * W + w] : -INFINITY;
 					m = (v > m) | (v != v) ? v : m;
 				}
@@ -39,7 +41,8 @@ DL_INLINE void FN(max_pool2d)(const int64_t p, const REAL *x, REAL *y, DL_POOL_S
 }
 
 /* Each window's gradient goes to the first of its largest elements. */
-DL_INLINE void FN(max_pool2d_grad)(const int64_t p, const REAL *x, const REAL *dy, REAL *dx, DL_POOL_SIZES)
+DL_INLINE void FN(max_pool2d_grad)(const int64_t p, const REAL *x, const REAL *dy, REAL *dx,
+				   DL_POOL_SIZES)
 {
 	const int whole = ph == 0 && pw == 0 && (OH - 1) * sh + kh <= H && (OW - 1) * sw + kw <= W;
 	const int apart = whole && sh >= kh && sw >= kw;
@@ -97,7 +100,8 @@ DL_INLINE void FN(avg_pool2d)(const int64_t p, const REAL *x, REAL *y, DL_POOL_S
 			for (int a = 0; a < kh; a++)
 				for (int b = 0; b < kw; b++) {
 					const int h = oh * sh - ph + a, w = ow * sw - pw + b;
-					const int in = whole || (FN(inside)(h, H) & FN(inside)(w, W));
+					const int in =
+						whole || (FN(inside)(h, H) & FN(inside)(w, W));
 					sum += in ? xp[h * W + w] : 0;
 				}
 			yp[oh * OW + ow] = sum / (REAL)(kh * kw);
@@ -124,8 +128,9 @@ DL_INLINE void FN(avg_pool2d_grad)(const int64_t p, const REAL *dy, REAL *dx, DL
 /* ---- products that the library does not offer (f64) ---- */
 
 /* c [batch,M,N] = a b; as, bs: strides of a's and b's batch, row and column. */
-DL_INLINE void FN(matmul)(const int64_t i, const REAL *a, const REAL *b, REAL *c, int64_t M, int64_t N,
-			  int64_t K, int64_t ab, int64_t ar, int64_t ac, int64_t bb, int64_t br, int64_t bc)
+DL_INLINE void FN(matmul)(const int64_t i, const REAL *a, const REAL *b, REAL *c, int64_t M,
+			  int64_t N, int64_t K, int64_t ab, int64_t ar, int64_t ac, int64_t bb,
+			  int64_t br, int64_t bc)
 {
 	const REAL *ai = a + i / M * ab + i % M * ar, *bi = b + i / M * bb;
 	REAL *ci = c + i * N;
@@ -138,9 +143,9 @@ DL_INLINE void FN(matmul)(const int64_t i, const REAL *a, const REAL *b, REAL *c
 }
 
 /* x [N,C,H,W], w [O,C/G,kh,kw], y [N,O,OH,OW]; s, p, d: stride, padding, dilation. */
-#define DL_CONV_SIZES                                                                              \
-	int N, int C, int H, int W, int O, int G, int kh, int kw, int OH, int OW, int sh, int sw, int ph, int pw,          \
-		int dh, int dw
+#define DL_CONV_SIZES                                                                             \
+	int N, int C, int H, int W, int O, int G, int kh, int kw, int OH, int OW, int sh, int sw, \
+		int ph, int pw, int dh, int dw
 
 DL_INLINE void FN(conv2d)(const int64_t no, const REAL *x, const REAL *w, REAL *y, DL_CONV_SIZES)
 {
@@ -154,14 +159,17 @@ DL_INLINE void FN(conv2d)(const int64_t no, const REAL *x, const REAL *w, REAL *
 				for (int b = 0; b < kw; b++) {
 					const int h = h0 + a * dh, v = w0 + b * dw;
 					if (FN(inside)(h, H) && FN(inside)(v, W))
-						sum += x[(((int64_t)n * C + o / og * cg + c) * H + h) * W + v] *
+						sum += x[(((int64_t)n * C + o / og * cg + c) * H +
+							  h) * W +
+							 v] *
 						       w[(((int64_t)o * cg + c) * kh + a) * kw + b];
 				}
 		y[no * OH * OW + i] = sum;
 	}
 }
 
-DL_INLINE void FN(conv2d_grad_x)(const int64_t nc, const REAL *dy, const REAL *w, REAL *dx, DL_CONV_SIZES)
+DL_INLINE void FN(conv2d_grad_x)(const int64_t nc, const REAL *dy, const REAL *w, REAL *dx,
+				 DL_CONV_SIZES)
 {
 	const int cg = C / G, og = O / G;
 	const int n = (int)(nc / C), c = (int)(nc % C), g = c / cg;
@@ -174,14 +182,16 @@ DL_INLINE void FN(conv2d_grad_x)(const int64_t nc, const REAL *dy, const REAL *w
 				const REAL *q = dy + ((int64_t)n * O + o) * OH * OW;
 				for (int oh = 0; oh < OH; oh++)
 					for (int ow = 0; ow < OW; ow++) {
-						const int h = oh * sh - ph + a * dh, v = ow * sw - pw + b * dw;
+						const int h = oh * sh - ph + a * dh,
+							  v = ow * sw - pw + b * dw;
 						if (FN(inside)(h, H) && FN(inside)(v, W))
 							d[h * W + v] += q[oh * OW + ow] * f;
 					}
 			}
 }
 
-DL_INLINE void FN(conv2d_grad_w)(const int64_t oc, const REAL *x, const REAL *dy, REAL *dw_, DL_CONV_SIZES)
+DL_INLINE void FN(conv2d_grad_w)(const int64_t oc, const REAL *x, const REAL *dy, REAL *dw_,
+				 DL_CONV_SIZES)
 {
 	const int cg = C / G, og = O / G;
 	const int o = (int)(oc / cg), c = (int)(oc % cg) + o / og * cg;
@@ -191,10 +201,15 @@ DL_INLINE void FN(conv2d_grad_w)(const int64_t oc, const REAL *x, const REAL *dy
 			for (int n = 0; n < N; n++)
 				for (int oh = 0; oh < OH; oh++)
 					for (int ow = 0; ow < OW; ow++) {
-						const int h = oh * sh - ph + a * dh, v = ow * sw - pw + b * dw;
+						const int h = oh * sh - ph + a * dh,
+							  v = ow * sw - pw + b * dw;
 						if (FN(inside)(h, H) && FN(inside)(v, W))
-							sum += x[(((int64_t)n * C + c) * H + h) * W + v] *
-							       dy[(((int64_t)n * O + o) * OH + oh) * OW + ow];
+							sum += x[(((int64_t)n * C + c) * H + h) *
+									 W +
+								 v] *
+							       dy[(((int64_t)n * O + o) * OH + oh) *
+									  OW +
+								  ow];
 					}
 			dw_[(oc * kh + a) * kw + b] = sum;
 		}
@@ -202,11 +217,12 @@ DL_INLINE void FN(conv2d_grad_w)(const int64_t oc, const REAL *x, const REAL *dy
 
 /* ---- attention ---- */
 
-/* c [8 x 16*V] = (add ? c : 0) + a b over K; element (i,k) of a is a[i*ar + k*ac]; b and c have 16*V wide rows. */
+/* c [8 x 16*V] = (add ? c : 0) + a b over K; element (i,k) of a is a[i*ar + k*ac]; b and c have
+ * 16*V wide rows. */
 #define DL_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 
-DL_INLINE void FN(tile2)(REAL *c, int64_t ldc, const REAL *a, int64_t ar, int64_t ac, const REAL *b, int64_t ldb, int64_t K,
-			 int add)
+DL_INLINE void FN(tile2)(REAL *c, int64_t ldc, const REAL *a, int64_t ar, int64_t ac, const REAL *b,
+			 int64_t ldb, int64_t K, int add)
 {
 #define X(i) VEC c##i = { 0 }, d##i = { 0 };
 	DL_ROWS(X)
@@ -214,23 +230,25 @@ DL_INLINE void FN(tile2)(REAL *c, int64_t ldc, const REAL *a, int64_t ar, int64_
 	for (int64_t k = 0; k < K; k++) {
 		const VEC b0 = *(const VECU *)(b + k * ldb), b1 = *(const VECU *)(b + k * ldb + 16);
 		const REAL *ak = a + k * ac;
-#define X(i) c##i += ak[i * ar] * b0; d##i += ak[i * ar] * b1;
+#define X(i)                     \
+	c##i += ak[i * ar] * b0; \
+	d##i += ak[i * ar] * b1;
 		DL_ROWS(X)
 #undef X
 	}
-#define X(i)                                                                                       \
-	if (add) {                                                                                 \
-		c##i += *(const VECU *)(c + i * ldc);                                              \
-		d##i += *(const VECU *)(c + i * ldc + 16);                                         \
-	}                                                                                          \
-	*(VECU *)(c + i * ldc) = c##i;                                                             \
+#define X(i)                                               \
+	if (add) {                                         \
+		c##i += *(const VECU *)(c + i * ldc);      \
+		d##i += *(const VECU *)(c + i * ldc + 16); \
+	}                                                  \
+	*(VECU *)(c + i * ldc) = c##i;                     \
 	*(VECU *)(c + i * ldc + 16) = d##i;
 	DL_ROWS(X)
 #undef X
 }
 
-DL_INLINE void FN(tile1)(REAL *c, int64_t ldc, const REAL *a, int64_t ar, int64_t ac, const REAL *b, int64_t ldb, int64_t K,
-			 int add)
+DL_INLINE void FN(tile1)(REAL *c, int64_t ldc, const REAL *a, int64_t ar, int64_t ac, const REAL *b,
+			 int64_t ldb, int64_t K, int add)
 {
 #define X(i) VEC c##i = { 0 };
 	DL_ROWS(X)
@@ -242,30 +260,34 @@ DL_INLINE void FN(tile1)(REAL *c, int64_t ldc, const REAL *a, int64_t ar, int64_
 		DL_ROWS(X)
 #undef X
 	}
-#define X(i)                                                                                       \
-	if (add)                                                                                   \
-		c##i += *(const VECU *)(c + i * ldc);                                              \
+#define X(i)                                          \
+	if (add)                                      \
+		c##i += *(const VECU *)(c + i * ldc); \
 	*(VECU *)(c + i * ldc) = c##i;
 	DL_ROWS(X)
 #undef X
 }
 
 /* M a multiple of 8, N of 16. */
-static __attribute__((noinline, unused)) void FN(mm)(REAL *c, int64_t ldc, const REAL *a, int64_t ar, int64_t ac,
-						     const REAL *b, int64_t ldb, int64_t M, int64_t N, int64_t K, int add)
+static __attribute__((noinline, unused)) void FN(mm)(REAL *c, int64_t ldc, const REAL *a,
+						     int64_t ar, int64_t ac, const REAL *b,
+						     int64_t ldb, int64_t M, int64_t N, int64_t K,
+						     int add)
 {
 	for (int64_t j = 0; j + 32 <= N; j += 32)
 		for (int64_t i = 0; i < M; i += 8)
 			FN(tile2)(c + i * ldc + j, ldc, a + i * ar, ar, ac, b + j, ldb, K, add);
 	if (N % 32)
 		for (int64_t i = 0; i < M; i += 8)
-			FN(tile1)(c + i * ldc + N - 16, ldc, a + i * ar, ar, ac, b + N - 16, ldb, K, add);
+			FN(tile1)
+			(c + i * ldc + N - 16, ldc, a + i * ar, ar, ac, b + N - 16, ldb, K, add);
 }
 
 enum { FN(QB) = 32, FN(KB) = 64 };
 
 /* Rows [r0, r0+n) of a head, times `by`, to [n][Dp], zeros beyond row T and column D. */
-DL_INLINE void FN(pack_rows)(REAL *to, const REAL *from, int64_t ld, int64_t r0, int n, int64_t T, int D, int Dp, REAL by)
+DL_INLINE void FN(pack_rows)(REAL *to, const REAL *from, int64_t ld, int64_t r0, int n, int64_t T,
+			     int D, int Dp, REAL by)
 {
 	for (int i = 0; i < n; i++) {
 		const REAL *f = from + (r0 + i) * ld;
@@ -291,21 +313,25 @@ DL_INLINE void FN(pack_columns)(REAL *to, const REAL *rows, int n, int Dp)
 }
 
 /* Elements of one thread's scratch. */
-#define DL_ATTENTION_SCRATCH(T, Dp) ((((T) + 63) / 64 * 64) * (Dp) * 2 + 32 * 64 + 32 * (Dp) * 2)
-#define DL_ATTENTION_GRAD_SCRATCH(T, Dp) ((((T) + 63) / 64 * 64) * ((Dp) * 3 + 1) + 32 * 64 * 2 + 64 * (Dp) * 6)
+#define DL_ATTENTION_SCRATCH(T, Dp) ((((T) + 63) / 64 * 64) * (Dp)*2 + 32 * 64 + 32 * (Dp)*2)
+#define DL_ATTENTION_GRAD_SCRATCH(T, Dp) \
+	((((T) + 63) / 64 * 64) * ((Dp)*3 + 1) + 32 * 64 * 2 + 64 * (Dp)*6)
 
-/* FlashAttention-2's forward pass: blocks of 32 queries against blocks of 64 keys, running maximum and sum. */
-DL_INLINE void FN(attention)(const int64_t bh, const REAL *q, int64_t ldq, const REAL *k, int64_t ldk, const REAL *v,
-			     int64_t ldv, REAL *y, REAL *lse, REAL *work, int64_t T, int64_t TK, int H, int D, int causal,
+/* FlashAttention-2's forward pass: blocks of 32 queries against blocks of 64 keys, running maximum
+ * and sum. */
+DL_INLINE void FN(attention)(const int64_t bh, const REAL *q, int64_t ldq, const REAL *k,
+			     int64_t ldk, const REAL *v, int64_t ldv, REAL *y, REAL *lse,
+			     REAL *work, int64_t T, int64_t TK, int H, int D, int causal,
 			     REAL scale)
 {
 	enum { QB = FN(QB), KB = FN(KB) };
 	const int Dp = (D + 15) / 16 * 16;
 	const int64_t Tp = (TK + KB - 1) / KB * KB, each = DL_ATTENTION_SCRATCH(TK, Dp);
 	const int64_t b = bh / H, h = bh % H;
-	REAL *kt = work + each * omp_get_thread_num(), *vs = kt + Tp * Dp, *s = vs + Tp * Dp, *o = s + QB * KB,
-	     *qs = o + QB * Dp;
-	const REAL *kh = k + b * TK * ldk + h * D, *vh = v + b * TK * ldv + h * D, *qh = q + b * T * ldq + h * D;
+	REAL *kt = work + each * omp_get_thread_num(), *vs = kt + Tp * Dp, *s = vs + Tp * Dp,
+	     *o = s + QB * KB, *qs = o + QB * Dp;
+	const REAL *kh = k + b * TK * ldk + h * D, *vh = v + b * TK * ldv + h * D,
+		   *qh = q + b * T * ldq + h * D;
 	for (int64_t j = 0; j < Tp; j += KB) { /* vs holds the block's rows of k for a moment */
 		FN(pack_rows)(vs, kh, ldk, j, KB, TK, D, Dp, 1);
 		FN(pack_columns)(kt + j * Dp, vs, KB, Dp);
@@ -328,14 +354,16 @@ DL_INLINE void FN(attention)(const int64_t bh, const REAL *q, int64_t ldq, const
 				const int n = stop - j0 < KB ? (int)(stop - j0) : KB;
 				for (int j = n > 0 ? n : 0; j < KB; j++)
 					si[j] = -INFINITY;
-				const REAL top = DL_CAT(dl_tree_max, S)(DL_CAT(dl_lanes_max, S)(si, KB));
+				const REAL top =
+					DL_CAT(dl_tree_max, S)(DL_CAT(dl_lanes_max, S)(si, KB));
 				const REAL max = top > m[i] || top != top ? top : m[i];
 				const REAL base = max == -INFINITY ? 0 : max;
 				const REAL fix = DL_CAT(dl_exp, S)(m[i] - base);
 #pragma omp simd
 				for (int j = 0; j < KB; j++)
 					si[j] = DL_CAT(dl_exp, S)(si[j] - base);
-				l[i] = l[i] * fix + DL_CAT(dl_tree_sum, S)(DL_CAT(dl_lanes_sum, S)(si, KB));
+				l[i] = l[i] * fix +
+				       DL_CAT(dl_tree_sum, S)(DL_CAT(dl_lanes_sum, S)(si, KB));
 				m[i] = max;
 				if (j0 > 0)
 					for (int d = 0; d < Dp; d++)
@@ -353,20 +381,27 @@ DL_INLINE void FN(attention)(const int64_t bh, const REAL *q, int64_t ldq, const
 	}
 }
 
-/* FlashAttention-2's backward pass: P from the log-sum-exp, D = rowsum(dO * O); key blocks outside, so that dK and dV are
- * final after one sweep over the queries, and dQ adds up in order of the keys. */
-DL_INLINE void FN(attention_grad)(const int64_t bh, const REAL *q, int64_t ldq, const REAL *k, int64_t ldk, const REAL *v,
-				  int64_t ldv, const REAL *y, const REAL *lse, const REAL *dy, REAL *dq, REAL *dk, REAL *dv,
-				  REAL *work, int64_t T, int64_t TK, int H, int D, int causal, REAL scale)
+/* FlashAttention-2's backward pass: P from the log-sum-exp, D = rowsum(dO * O); key blocks outside,
+ * so that dK and dV are final after one sweep over the queries, and dQ adds up in order of the
+ * keys. */
+DL_INLINE void FN(attention_grad)(const int64_t bh, const REAL *q, int64_t ldq, const REAL *k,
+				  int64_t ldk, const REAL *v, int64_t ldv, const REAL *y,
+				  const REAL *lse, const REAL *dy, REAL *dq, REAL *dk, REAL *dv,
+				  REAL *work, int64_t T, int64_t TK, int H, int D, int causal,
+				  REAL scale)
 {
 	enum { QB = FN(QB), KB = FN(KB) };
 	const int Dp = (D + 15) / 16 * 16;
-	const int64_t Tp = (T + KB - 1) / KB * KB, each = DL_ATTENTION_GRAD_SCRATCH(T, Dp), ldo = (int64_t)H * D;
+	const int64_t Tp = (T + KB - 1) / KB * KB, each = DL_ATTENTION_GRAD_SCRATCH(T, Dp),
+		      ldo = (int64_t)H * D;
 	const int64_t b = bh / H, h = bh % H;
-	REAL *qs = work + each * omp_get_thread_num(), *go = qs + Tp * Dp, *gq = go + Tp * Dp, *dot = gq + Tp * Dp;
-	REAL *s = dot + Tp, *p = s + QB * KB, *ks = p + QB * KB, *kt = ks + KB * Dp, *vs = kt + KB * Dp;
+	REAL *qs = work + each * omp_get_thread_num(), *go = qs + Tp * Dp, *gq = go + Tp * Dp,
+	     *dot = gq + Tp * Dp;
+	REAL *s = dot + Tp, *p = s + QB * KB, *ks = p + QB * KB, *kt = ks + KB * Dp,
+	     *vs = kt + KB * Dp;
 	REAL *vt = vs + KB * Dp, *gk = vt + KB * Dp, *gv = gk + KB * Dp;
-	const REAL *kh = k + b * TK * ldk + h * D, *vh = v + b * TK * ldv + h * D, *qh = q + b * T * ldq + h * D;
+	const REAL *kh = k + b * TK * ldk + h * D, *vh = v + b * TK * ldv + h * D,
+		   *qh = q + b * T * ldq + h * D;
 	const REAL *yh = y + b * T * ldo + h * D, *gh = dy + b * T * ldo + h * D;
 	FN(pack_rows)(qs, qh, ldq, 0, (int)Tp, T, D, Dp, scale);
 	FN(pack_rows)(go, gh, ldo, 0, (int)Tp, T, D, Dp, 1);
@@ -389,13 +424,17 @@ DL_INLINE void FN(attention_grad)(const int64_t bh, const REAL *q, int64_t ldq, 
 			FN(mm)(s, KB, qs + i0 * Dp, Dp, 1, kt, KB, QB, KB, D, 0);
 			FN(mm)(p, KB, go + i0 * Dp, Dp, 1, vt, KB, QB, KB, D, 0);
 			for (int i = 0; i < QB; i++) {
-				const int64_t stop = i >= rows ? j0 : causal && i0 + i + 1 < TK ? i0 + i + 1 : TK;
+				const int64_t stop = i >= rows			 ? j0
+						     : causal && i0 + i + 1 < TK ? i0 + i + 1
+										 : TK;
 				const int n = stop - j0 < KB ? (int)(stop - j0) : KB;
-				const REAL base = i < rows ? lse[bh * T + i0 + i] : 0, sub = i < rows ? dot[i0 + i] : 0;
+				const REAL base = i < rows ? lse[bh * T + i0 + i] : 0,
+					   sub = i < rows ? dot[i0 + i] : 0;
 				REAL *si = s + i * KB, *pi = p + i * KB;
 #pragma omp simd
 				for (int j = 0; j < KB; j++) {
-					const REAL e = DL_CAT(dl_exp, S)(si[j] - base), w = j < n ? e : 0;
+					const REAL e = DL_CAT(dl_exp, S)(si[j] - base),
+						   w = j < n ? e : 0;
 					si[j] = w;
 					pi[j] = w * (pi[j] - sub);
 				}

@@ -2,19 +2,22 @@
  *
  *     %5 = add %3, %4            %7 = fused %3, %4 : f32[64,10] {
  *     %6 = exp %5                  (%a0 : f32[64,10], %a1 : f32[10])
- *     %7 = sum %6 {axes=[1]} ->    %b0 = add %a0, %a1   %b1 = exp %b0   %b2 = sum %b1 {...}   %b3 = div %b1, %b2
- *     %8 = div %6, %7              yield %b3 }
+ *     %7 = sum %6 {axes=[1]} ->    %b0 = add %a0, %a1   %b1 = exp %b0
+ *     %8 = div %6, %7              %b2 = sum %b1 {...}   %b3 = div %b1, %b2   yield %b3 }
  *
- * Method. Nodes are taken in order; each joins the latest group among its operands' makers where the rules allow it, else it
- * starts a group; the groups of its other operands are merged in where that is legal too. A group is one loop nest
- * (codegen/loop.h): a map over a domain; rows (reductions over axes that include the last one, followed by whatever reads
- * the row's value); or columns (reductions over leading axes, which end the kernel).
+ * Method. Nodes are taken in order; each joins the latest group among its operands' makers where
+ * the rules allow it, else it starts a group; the groups of its other operands are merged in where
+ * that is legal too. A group is one loop nest (codegen/loop.h): a map over a domain; rows
+ * (reductions over axes that include the last one, followed by whatever reads the row's value); or
+ * columns (reductions over leading axes, which end the kernel).
  *
- * Rules. One block and one kind of node (forward, backward, optimizer, batch statistics) a group, so that replays carry no
- * foreign work. No path from a group through outside nodes back into it. A group is not delayed behind later nodes where
- * that would keep more bytes alive than it saves. Bounded ops and operands. Only leaves are copied.
+ * Rules. One block and one kind of node (forward, backward, optimizer, batch statistics) a group,
+ * so that replays carry no foreign work. No path from a group through outside nodes back into it. A
+ * group is not delayed behind later nodes where that would keep more bytes alive than it saves.
+ * Bounded ops and operands. Only leaves are copied.
  *
- * Decisions depend on the graph alone. Each join walks backwards over a bounded number of nodes, so the pass is near-linear. */
+ * Decisions depend on the graph alone. Each join walks backwards over a bounded number of nodes, so
+ * the pass is near-linear. */
 #include "fuse_parts.h"
 
 #include <assert.h>
@@ -41,10 +44,7 @@ static bool same_dims(const Type *a, const Type *b)
 	return a->ndim == b->ndim && type_same_shape(a, b);
 }
 
-static bool is_reduce(const Node *n)
-{
-	return ir_ops[n->op].kind == K_REDUCE;
-}
+static bool is_reduce(const Node *n) { return ir_ops[n->op].kind == K_REDUCE; }
 
 /* The shape that a node's element-wise work covers. */
 static const Type *node_shape(const Node *n)
@@ -52,7 +52,7 @@ static const Type *node_shape(const Node *n)
 	return n->op == OP_assign || is_reduce(n) ? &n->arg[0]->type : &n->res[0]->type;
 }
 
-/* ---- groups ---------------------------------------------------------------------------------------- */
+/* ---- groups ---- */
 
 static Group *group_of(const Fuse *f, const Value *v)
 {
@@ -159,9 +159,10 @@ static void merge_groups(Fuse *f, Group *a, Group *b)
 		add_member(f, a, all.at[j]);
 }
 
-/* ---- order ------------------------------------------------------------------------------------------ */
+/* ---- order ---- */
 
-static void outer_reads(const Fuse *f, const Block *body, void (*fn)(void *ctx, Node *before), void *ctx)
+static void outer_reads(const Fuse *f, const Block *body, void (*fn)(void *ctx, Node *before),
+			void *ctx)
 {
 	for (const Node *n = body->first; n; n = n->next) {
 		for (int i = 0; i < n->nargs; i++)
@@ -190,10 +191,11 @@ void fuse_before(const Fuse *f, const Node *n, void (*fn)(void *ctx, Node *befor
 typedef struct Walk {
 	Fuse *f;
 	const Group *a, *b; /* searched for */
-	int32_t first;      /* nothing that ends before this position can depend on them */
+	int32_t first;	    /* nothing that ends before this position can depend on them */
 	VEC(Node *) todo;
 	int visited;
-	bool direct; /* the nodes at hand are members or n itself: neighbours inside the groups are no detour */
+	bool direct; /* the nodes at hand are members or n itself: neighbours inside the groups are
+			no detour */
 	bool found;
 } Walk;
 
@@ -214,8 +216,8 @@ static void walk_visit(void *ctx, Node *before)
 	vec_push(w->f->a, &w->todo, before);
 }
 
-/* True where some node outside of a, b and n lies on a path from a or b to a, b or n. Answers true when the search
- * grows too long. */
+/* True where some node outside of a, b and n lies on a path from a or b to a, b or n. Answers true
+ * when the search grows too long. */
 static bool detour(Fuse *f, const Group *a, const Group *b, const Node *n)
 {
 	Walk w = { .f = f, .a = a, .b = b, .direct = true };
@@ -241,7 +243,7 @@ static bool detour(Fuse *f, const Group *a, const Group *b, const Node *n)
 	return w.found || w.visited >= WALK_LIMIT;
 }
 
-/* ---- domains ---------------------------------------------------------------------------------------- */
+/* ---- domains ---- */
 
 /* A kept reduction's shape: the domain with ones on the reduced axes. */
 static bool is_keep_shape(const Group *g, const Type *t)
@@ -290,7 +292,8 @@ static bool fits_rows(const Fuse *f, const Group *g, const Node *n)
 		return !same_dims(t, &g->domain) || is_keep_shape(g, t);
 	if (squeezed)
 		return is_squeezed_shape(g, t);
-	return same_dims(t, &g->domain) || is_keep_shape(g, t) || (t->ndim == 0 && is_squeezed_shape(g, t));
+	return same_dims(t, &g->domain) || is_keep_shape(g, t) ||
+	       (t->ndim == 0 && is_squeezed_shape(g, t));
 }
 
 static bool only_last_squeeze(const Node *n)
@@ -315,7 +318,8 @@ static bool fits_reduce(const Group *g, const Node *n)
 	bool on[IR_MAX_DIMS] = { false };
 	fuse_axes(n, on);
 	/* An argmax over leading axes runs row by row, sums over them column by column. */
-	return g->kind == GROUP_MAP || (memcmp(on, g->reduced, sizeof on) == 0 && reduce_kind(n, on) == g->kind);
+	return g->kind == GROUP_MAP ||
+	       (memcmp(on, g->reduced, sizeof on) == 0 && reduce_kind(n, on) == g->kind);
 }
 
 /* Whether n's own shape suits the group's loop nest. */
@@ -324,11 +328,12 @@ static bool fits(const Fuse *f, const Group *g, const Node *n)
 	if (is_reduce(n))
 		return fits_reduce(g, n);
 	if (n->op == OP_reshape) {
-		return g->kind == GROUP_ROW && is_squeezed(f, g, n->arg[0]) && only_last_squeeze(n) &&
-		       is_keep_shape(g, &n->res[0]->type);
+		return g->kind == GROUP_ROW && is_squeezed(f, g, n->arg[0]) &&
+		       only_last_squeeze(n) && is_keep_shape(g, &n->res[0]->type);
 	}
 	if (ir_ops[n->op].kind == K_SHAPE)
-		return n->op == OP_broadcast && g->kind == GROUP_ROW && group_of(f, n->arg[0]) == g && fits_rows(f, g, n);
+		return n->op == OP_broadcast && g->kind == GROUP_ROW &&
+		       group_of(f, n->arg[0]) == g && fits_rows(f, g, n);
 	if (g->kind == GROUP_ROW)
 		return fits_rows(f, g, n);
 	if (g->kind == GROUP_COLUMN && reads_reduction(f, g, n))
@@ -336,7 +341,7 @@ static bool fits(const Fuse *f, const Group *g, const Node *n)
 	return same_dims(node_shape(n), &g->domain);
 }
 
-/* ---- assigns ---------------------------------------------------------------------------------------- */
+/* ---- assigns ---- */
 
 /* Every read of an assigned variable in the group must be at the element that is written. */
 static bool assign_fits(const Group *g, const Node *assign)
@@ -347,13 +352,14 @@ static bool assign_fits(const Group *g, const Node *assign)
 	for (size_t i = 0; i < g->members.len; i++) {
 		const Node *n = g->members.at[i];
 		for (int k = 0; k < n->nargs; k++)
-			if (n->arg[k] == var && (ir_ops[n->op].kind == K_SHAPE || !same_dims(node_shape(n), &var->type)))
+			if (n->arg[k] == var && (ir_ops[n->op].kind == K_SHAPE ||
+						 !same_dims(node_shape(n), &var->type)))
 				return false;
 	}
 	return true;
 }
 
-/* ---- gains ------------------------------------------------------------------------------------------ */
+/* ---- gains ---- */
 
 static int32_t last_use(const Fuse *f, const Value *v)
 {
@@ -412,9 +418,9 @@ int32_t fuse_ready(const Fuse *f, const Group *g, const Group *other)
 	return latest;
 }
 
-/* True where delaying g up to n (and to what `other` waits for) keeps no more bytes alive than the values that need no
- * storage any more. An update is always one kernel: its parts stand together, and it runs where its gradient is
- * final (schedule). */
+/* True where delaying g up to n (and to what `other` waits for) keeps no more bytes alive than the
+ * values that need no storage any more. An update is always one kernel: its parts stand together,
+ * and it runs where its gradient is final (schedule). */
 static bool delay_pays(const Fuse *f, const Group *g, const Group *other, const Node *n)
 {
 	if (n->flags & NF_OPTIMIZER)
@@ -436,13 +442,14 @@ static bool delay_pays(const Fuse *f, const Group *g, const Group *other, const 
 	for (size_t i = 0; i < g->members.len; i++)
 		for (int k = 0; k < g->members.at[i]->nres; k++) {
 			const Value *v = g->members.at[i]->res[k];
-			if (!used_only_in(f, v, g, NULL, -1) && used_only_in(f, v, g, other, n->pos))
+			if (!used_only_in(f, v, g, NULL, -1) &&
+			    used_only_in(f, v, g, other, n->pos))
 				saved += type_bytes(&v->type);
 		}
 	return held <= saved + SMALL_BYTES;
 }
 
-/* ---- joining ---------------------------------------------------------------------------------------- */
+/* ---- joining ---- */
 
 static int count_new_operands(const Fuse *f, const Group *g, const Node *n)
 {
@@ -469,14 +476,16 @@ static int group_ops(const Group *g)
 	return count;
 }
 
-/* The reduction n would give a map its axes, but a value of the map is about to be reduced over others. */
+/* The reduction n would give a map its axes, but a value of the map is about to be reduced over
+ * others. */
 static bool members_conflict(const Fuse *f, const Group *g, const Node *n)
 {
 	bool on[IR_MAX_DIMS] = { false };
 	fuse_axes(n, on);
 	for (size_t i = 0; i < g->members.len; i++) {
 		const Node *x = g->members.at[i];
-		if (x->nres != 1 || x->res[0] == n->arg[0] || !same_dims(&x->res[0]->type, &g->domain))
+		if (x->nres != 1 || x->res[0] == n->arg[0] ||
+		    !same_dims(&x->res[0]->type, &g->domain))
 			continue;
 		int32_t v = x->res[0]->id;
 		for (int32_t u = f->first_user[v]; u < f->first_user[v + 1]; u++) {
@@ -512,8 +521,8 @@ static bool users_conflict(const Fuse *f, const Group *g, const Node *n)
 	const Value *v = n->res[0];
 	for (int32_t u = f->first_user[v->id]; u < f->first_user[v->id + 1]; u++) {
 		const Node *user = f->node[f->users[u]];
-		if (user && is_reduce(user) && node_key(user) == g->key && same_dims(&v->type, &g->domain) &&
-		    !fits_reduce(g, user))
+		if (user && is_reduce(user) && node_key(user) == g->key &&
+		    same_dims(&v->type, &g->domain) && !fits_reduce(g, user))
 			return true;
 	}
 	return false;
@@ -521,7 +530,8 @@ static bool users_conflict(const Fuse *f, const Group *g, const Node *n)
 
 static bool can_join(Fuse *f, const Group *g, const Node *n)
 {
-	if (!g || g->gone || g->key != node_key(n) || group_ops(g) + 1 + count_leaves(n) > FUSE_MAX_OPS ||
+	if (!g || g->gone || g->key != node_key(n) ||
+	    group_ops(g) + 1 + count_leaves(n) > FUSE_MAX_OPS ||
 	    (int)g->operands.len + count_new_operands(f, g, n) > FUSE_MAX_OPERANDS)
 		return false;
 	if (!fits(f, g, n) || users_conflict(f, g, n))
@@ -545,17 +555,20 @@ static bool same_nest(const Group *a, const Group *b)
 {
 	if (!same_dims(&a->domain, &b->domain))
 		return false;
-	return a->kind == GROUP_MAP || b->kind == GROUP_MAP || memcmp(a->reduced, b->reduced, sizeof a->reduced) == 0;
+	return a->kind == GROUP_MAP || b->kind == GROUP_MAP ||
+	       memcmp(a->reduced, b->reduced, sizeof a->reduced) == 0;
 }
 
-/* A map whose values n alone reads, at places that n's shape op or broadcast of a scalar chooses. */
+/* A map whose values n alone reads, at places that n's shape op or broadcast of a scalar chooses.
+ */
 static bool absorbable(const Fuse *f, const Group *g, const Group *b, const Node *n)
 {
 	if (b->kind != GROUP_MAP || b->has_assign || !all_used_by(f, b, n))
 		return false;
 	if (type_elems(&b->domain) == 1)
 		return true;
-	bool moves = n->op == OP_transpose || n->op == OP_pad || n->op == OP_slice || n->op == OP_concat;
+	bool moves =
+		n->op == OP_transpose || n->op == OP_pad || n->op == OP_slice || n->op == OP_concat;
 	return moves && !b->has_shape && g->members.len == 1;
 }
 
@@ -599,7 +612,8 @@ static bool torn_apart(const Fuse *f, const Group *map, const Group *g)
 		int32_t v = x->res[0]->id;
 		for (int32_t u = f->first_user[v]; u < f->first_user[v + 1]; u++) {
 			const Node *user = f->node[f->users[u]];
-			if (user && is_reduce(user) && node_key(user) == g->key && !fits_reduce(g, user))
+			if (user && is_reduce(user) && node_key(user) == g->key &&
+			    !fits_reduce(g, user))
 				return true;
 		}
 	}
@@ -611,7 +625,8 @@ static void try_merge(Fuse *f, Group *g, Group *b, const Node *n)
 {
 	if (!b || b == g || b->gone || b->key != g->key || !limits_allow(g, b))
 		return;
-	bool nest = same_nest(g, b) && kinds_allow(f, g, b) && !torn_apart(f, g, b) && !torn_apart(f, b, g);
+	bool nest = same_nest(g, b) && kinds_allow(f, g, b) && !torn_apart(f, g, b) &&
+		    !torn_apart(f, b, g);
 	if (!nest && !absorbable(f, g, b, n))
 		return;
 	if (nest && !(delay_pays(f, b, g, n) && delay_pays(f, g, b, n)))
@@ -620,8 +635,8 @@ static void try_merge(Fuse *f, Group *g, Group *b, const Node *n)
 		merge_groups(f, g, b);
 }
 
-/* Two reductions of one value over the same axes read it once: the group of the reduction n takes in the last one that reads an
- * operand of its own, and is noted as the last. */
+/* Two reductions of one value over the same axes read it once: the group of the reduction n takes
+ * in the last one that reads an operand of its own, and is noted as the last. */
 static void merge_siblings(Fuse *f, Group *g, const Node *n)
 {
 	for (size_t i = 0; i < g->operands.len; i++) {
@@ -636,7 +651,8 @@ static void merge_siblings(Fuse *f, Group *g, const Node *n)
 	}
 }
 
-/* The latest group that n may join: among its operands' makers; for a reduction also among readers of its operand. */
+/* The latest group that n may join: among its operands' makers; for a reduction also among readers
+ * of its operand. */
 static Group *best_group(Fuse *f, const Node *n)
 {
 	Group *best = NULL;
@@ -706,7 +722,7 @@ static void peel_views(Fuse *f, Group *g)
 		g->members = kept;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------- */
+/* ---- blocks ---- */
 
 static void count_uses(Fuse *f, const Node *n, int32_t at, bool write, int32_t *fill)
 {

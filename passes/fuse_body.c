@@ -1,8 +1,10 @@
-/* Groups made into fused nodes, and what a planner does with those: trimming results, sharing storage.
+/* Groups made into fused nodes, and what a planner does with those: trimming results, sharing
+ * storage.
  *
- * Members move into the body as they are; operands become parameters, leaves are copied in, values that are read outside
- * become results. Blocks are relaid in a topological order (groups as units) that stays close to the old one: among the
- * units whose operands are made, the one that could run first by the old positions. */
+ * Members move into the body as they are; operands become parameters, leaves are copied in, values
+ * that are read outside become results. Blocks are relaid in a topological order (groups as units)
+ * that stays close to the old one: among the units whose operands are made, the one that could run
+ * first by the old positions. */
 #include "fuse_parts.h"
 
 #include <assert.h>
@@ -10,10 +12,10 @@
 typedef struct Unit {
 	Group *group; /* or NULL: */
 	Node *node;
-	int32_t key;  /* position from which it can run */
+	int32_t key;   /* position from which it can run */
 	int32_t waits; /* units that must come before */
 	VEC(int32_t) next;
-	int32_t seen;  /* the last unit that counted this one, to count once */
+	int32_t seen; /* the last unit that counted this one, to count once */
 } Unit;
 
 typedef struct Layout {
@@ -21,7 +23,7 @@ typedef struct Layout {
 	Unit *unit;
 	int32_t nunits;
 	int32_t *unit_of; /* by position */
-	int32_t at;       /* unit at hand */
+	int32_t at;	  /* unit at hand */
 } Layout;
 
 /* ---- order ---- */
@@ -112,10 +114,7 @@ static void append(Block *b, Node *n)
 	b->last = n;
 }
 
-static Value *mapped(const Fuse *f, Value *v)
-{
-	return f->map[v->id] ? f->map[v->id] : v;
-}
+static Value *mapped(const Fuse *f, Value *v) { return f->map[v->id] ? f->map[v->id] : v; }
 
 static void map_args(const Fuse *f, Node *n)
 {
@@ -196,7 +195,9 @@ static void build_fused(Fuse *f, Group *g)
 		const Node *n = g->members.at[i];
 		for (int k = 0; k < n->nargs; k++) {
 			Value *v = n->arg[k];
-			bool own = v->def && v->def->parent == f->block && f->group[v->def->pos] == g, seen = false;
+			bool own = v->def && v->def->parent == f->block &&
+				   f->group[v->def->pos] == g,
+			     seen = false;
 			for (size_t j = 0; j < outer.len; j++)
 				seen = seen || outer.at[j] == v;
 			if (own || seen || (v->def && fuse_is_leaf(v->def)))
@@ -214,7 +215,8 @@ static void build_fused(Fuse *f, Group *g)
 	out.span = group_span(g);
 	out.flags = g->key;
 	Body b = { .f = f, .g = g, .param_of = outer };
-	b.fused = ir_region(&out, OP_fused, (int)args.len, args.at, NULL, (int)results.len, types.at);
+	b.fused =
+		ir_region(&out, OP_fused, (int)args.len, args.at, NULL, (int)results.len, types.at);
 	for (size_t i = 0; i < args.len; i++)
 		ir_block_param(f->m, b.fused->body, args.at[i]->type);
 	b.in = ir_builder(f->m, b.fused->body);
@@ -240,7 +242,8 @@ static void build_leaf(Fuse *f, Node *n)
 	for (int32_t u = f->first_user[n->res[0]->id]; u < f->first_user[n->res[0]->id + 1]; u++)
 		stored = stored || !f->group[f->users[u]];
 	if (!stored) {
-		append(f->block, n); /* swept away after the pass, once the last kernel has its copy */
+		append(f->block,
+		       n); /* swept away after the pass, once the last kernel has its copy */
 		return;
 	}
 	Builder out = ir_builder(f->m, f->block);
@@ -365,8 +368,8 @@ Node *fuse_trim(Module *m, Node *fused, const bool *keep)
 
 enum { ALIAS_VALUES = 512 };
 
-/* For each value of the body, the first phase that can make it and the last that makes something from it
- * (codegen/loop.c stores a value in its last phase). */
+/* For each value of the body, the first phase that can make it and the last that makes something
+ * from it (codegen/loop.c stores a value in its last phase). */
 typedef struct Phases {
 	int first[ALIAS_VALUES], last[ALIAS_VALUES];
 } Phases;
@@ -410,7 +413,8 @@ static const Type *domain_of(const Node *fused)
 	return fused->nres ? &fused->res[0]->type : NULL;
 }
 
-/* Every path from the parameter keeps its element in place: no shape op, no broadcast to another shape. */
+/* Every path from the parameter keeps its element in place: no shape op, no broadcast to another
+ * shape. */
 static bool read_in_place(const Block *b, const Value *param)
 {
 	for (const Node *n = b->first; n; n = n->next)
@@ -438,10 +442,11 @@ static bool moved_later(const Block *b)
 bool fuse_may_alias(const Node *fused, int arg, int res)
 {
 	const Type *a = &fused->arg[arg]->type, *r = &fused->res[res]->type, *d = domain_of(fused);
-	if (fused->op != OP_fused || !d || a->dtype != r->dtype || a->ndim != r->ndim || !type_same_shape(a, r))
+	if (fused->op != OP_fused || !d || a->dtype != r->dtype || a->ndim != r->ndim ||
+	    !type_same_shape(a, r))
 		return false;
-	/* Either along the whole domain, or a row's value beside another: [B,T,1] in a domain of as many axes. A squeezed
-	 * shape could also be a broadcast one, and is left alone. */
+	/* Either along the whole domain, or a row's value beside another: [B,T,1] in a domain of as
+	 * many axes. A squeezed shape could also be a broadcast one, and is left alone. */
 	if (a->ndim != d->ndim)
 		return false;
 	Phases p;

@@ -15,14 +15,14 @@ typedef enum GroupKind { GROUP_MAP, GROUP_ROW, GROUP_COLUMN } GroupKind;
 typedef struct Group {
 	int32_t id;
 	GroupKind kind;
-	int32_t key;              /* flags that members share */
+	int32_t key; /* flags that members share */
 	Type domain;
 	bool reduced[IR_MAX_DIMS]; /* of the domain's axes; ROW and COLUMN */
-	NodeVec members;           /* in order of position */
-	ValueVec operands;         /* read from outside (leaves apart) */
-	int32_t first, last;       /* positions */
+	NodeVec members;	   /* in order of position */
+	ValueVec operands;	   /* read from outside (leaves apart) */
+	int32_t first, last;	   /* positions */
 	bool has_assign, has_shape;
-	bool gone;                 /* merged into another */
+	bool gone; /* merged into another */
 	uint32_t mark;
 } Group;
 
@@ -33,27 +33,31 @@ typedef struct Fuse {
 	Arena *a;
 	Block *block;
 	int32_t nnodes, nvalues;
-	Node **node;        /* by position; NULL for nodes of other blocks */
-	Group **group;      /* by position */
-	int32_t *first_user, *users; /* users of value v: users[first_user[v]] .. users[first_user[v+1]], positions in the block */
+	Node **node;		     /* by position; NULL for nodes of other blocks */
+	Group **group;		     /* by position */
+	int32_t *first_user, *users; /* users of value v: users[first_user[v]] ..
+					users[first_user[v+1]], positions in the block */
 	VEC(Group *) groups;
 	int32_t *last_reader; /* value -> group that read it last, -1 */
 	int32_t *reducer;     /* value -> last group with reductions that read it, -1 */
-	bool *squeezed;       /* by position: made from a reduction without `keep` in its group */
-	uint32_t *mark;       /* by position */
+	bool *squeezed;	      /* by position: made from a reduction without `keep` in its group */
+	uint32_t *mark;	      /* by position */
 	uint32_t stamp;
-	Value **map;        /* value -> its replacement after fusing, shared by all blocks of the function */
+	Value **map; /* value -> its replacement after fusing, shared by all blocks of the function
+		      */
 } Fuse;
 
 /* const, iota and random numbers: copied into each kernel that reads them. */
 bool fuse_is_leaf(const Node *n);
 /* Replaces the block's nodes by kernels in a valid order. */
 void fuse_materialise(Fuse *f);
-/* Visits, by `fn`, every node that must run before `n`: makers of operands, and for an assign the other readers. */
+/* Visits, by `fn`, every node that must run before `n`: makers of operands, and for an assign the
+ * other readers. */
 void fuse_before(const Fuse *f, const Node *n, void (*fn)(void *ctx, Node *before), void *ctx);
 /* True where a group makes scalars out of constants: it may run anywhere, and runs first. */
 bool fuse_floats(const Group *g);
-/* The last position that a group reads from, outside of itself and of `other` (which may be NULL). */
+/* The last position that a group reads from, outside of itself and of `other` (which may be NULL).
+ */
 int32_t fuse_ready(const Fuse *f, const Group *g, const Group *other);
 /* Reduced axes of a reduction, as flags of its operand's axes. */
 void fuse_axes(const Node *reduce, bool *on);

@@ -1,10 +1,11 @@
 /* Generated CPU kernels against the reference interpreter.
  *
- * Every example of the op table, in f64 and f32, and the composites below become functions of one module, each twice:
- * with one kernel an op, and fused by the pass. Their kernels are compiled as the back end compiles them, into a shared
- * object, and run over buffers with guard bytes around them. Checked: fused results equal the interpreter's (f64 to 1e-11,
- * f32 to 2e-5 of the largest element); fused equals unfused bit for bit; two threads equal one bit for bit; no byte
- * outside of results, assigned variables and workspaces is touched. */
+ * Every example of the op table, in f64 and f32, and the composites below become functions of one
+ * module, each twice: with one kernel an op, and fused by the pass. Their kernels are compiled as
+ * the back end compiles them, into a shared object, and run over buffers with guard bytes around
+ * them. Checked: fused results equal the interpreter's (f64 to 1e-11, f32 to 2e-5 of the largest
+ * element); fused equals unfused bit for bit; two threads equal one bit for bit; no byte outside of
+ * results, assigned variables and workspaces is touched. */
 #include "codegen/emit.h"
 #include "interp.h"
 #include "passes/fuse.h"
@@ -22,7 +23,7 @@ enum { GUARD = 64, PATTERN = 0xa5, THREADS = 2, MAX_CASES = 512 };
 typedef struct Case {
 	const char *name;
 	Func *plain, *fused; /* the same graph; plain: one kernel an op */
-	int64_t bytes;       /* of an arena for it */
+	int64_t bytes;	     /* of an arena for it */
 } Case;
 
 typedef struct Test {
@@ -37,7 +38,8 @@ typedef struct Test {
 	PrimLib *lib;
 } Test;
 
-static void fault(Test *t, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void fault(Test *t, const char *name, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 static void fault(Test *t, const char *name, const char *fmt, ...)
 {
 	va_list ap;
@@ -49,11 +51,12 @@ static void fault(Test *t, const char *name, const char *fmt, ...)
 	t->failed++;
 }
 
-/* ---- one kernel an op ------------------------------------------------------------------------------- */
+/* ---- one kernel an op ---- */
 
 static Value *copy_in(Builder *in, Node *fused, Value *v)
 {
-	if (v->def && v->def->op != OP_var && v->def->op != OP_input && ir_ops[v->def->op].kind == K_LEAF)
+	if (v->def && v->def->op != OP_var && v->def->op != OP_input &&
+	    ir_ops[v->def->op].kind == K_LEAF)
 		return ir_value(in, v->def->op, 0, NULL, v->def->attr, &v->type);
 	for (int i = 0; i < fused->nargs; i++)
 		if (fused->arg[i] == v)
@@ -63,7 +66,8 @@ static Value *copy_in(Builder *in, Node *fused, Value *v)
 
 static bool is_leaf(const Value *v)
 {
-	return v->def && v->def->op != OP_var && v->def->op != OP_input && ir_ops[v->def->op].kind == K_LEAF;
+	return v->def && v->def->op != OP_var && v->def->op != OP_input &&
+	       ir_ops[v->def->op].kind == K_LEAF;
 }
 
 /* Puts a kernel around n. */
@@ -80,7 +84,8 @@ static void wrap(Module *m, Node *n)
 	}
 	Builder out = ir_builder(m, n->parent);
 	out.before = n;
-	Node *fused = ir_region(&out, OP_fused, nargs, args, NULL, n->nres, n->nres ? &n->res[0]->type : NULL);
+	Node *fused = ir_region(&out, OP_fused, nargs, args, NULL, n->nres,
+				n->nres ? &n->res[0]->type : NULL);
 	for (int i = 0; i < nargs; i++)
 		ir_block_param(m, fused->body, args[i]->type);
 	if (n->nres)
@@ -97,7 +102,8 @@ static void wrap_all(Test *t, Func *f)
 	for (Node *n = f->body->first, *next; n; n = next) {
 		next = n->next;
 		OpKind kind = ir_ops[n->op].kind;
-		bool ewise = kind == K_EWISE || kind == K_REDUCE || kind == K_SHAPE || n->op == OP_assign;
+		bool ewise = kind == K_EWISE || kind == K_REDUCE || kind == K_SHAPE ||
+			     n->op == OP_assign;
 		bool stored_leaf = is_leaf(n->nres ? n->res[0] : &(Value){ 0 });
 		for (Node *u = n->next; stored_leaf && u; u = u->next)
 			for (int i = 0; i < u->nargs; i++)
@@ -109,7 +115,7 @@ static void wrap_all(Test *t, Func *f)
 	ir_dce(f);
 }
 
-/* ---- cases ------------------------------------------------------------------------------------------ */
+/* ---- cases ---- */
 
 typedef Value *(*Make)(Builder *b, DType d);
 
@@ -155,13 +161,11 @@ static Value *in(Builder *b, const char *name, DType d, int n, const int64_t *di
 {
 	return ir_input(b, name, type_make(d, n, dims));
 }
-#define IN(name, d, ...)                                                                           \
-	in(b, name, d, (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), (int64_t[]){ __VA_ARGS__ })
+#define IN(name, d, ...)                                                            \
+	in(b, name, d, (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), \
+	   (int64_t[]){ __VA_ARGS__ })
 
-static IntList axes1(int64_t x)
-{
-	return ir_list(1, &x);
-}
+static IntList axes1(int64_t x) { return ir_list(1, &x); }
 
 static Value *expand(Builder *b, OpCode op, int n, Value *const *args, const Attr *attr)
 {
@@ -186,7 +190,9 @@ static Value *layer_norm(Builder *b, DType d)
 {
 	Value *x = ir_binary(b, OP_add, IN("x", d, 12, 64, 128), IN("bias", d, 128));
 	x = ir_binary(b, OP_add, x, IN("residual", d, 12, 64, 128));
-	Value *y = expand(b, OP_layer_norm, 3, (Value *[]){ x, IN("gain", d, 128), IN("shift", d, 128) }, &(Attr){ .f = 1e-5 });
+	Value *y = expand(b, OP_layer_norm, 3,
+			  (Value *[]){ x, IN("gain", d, 128), IN("shift", d, 128) },
+			  &(Attr){ .f = 1e-5 });
 	ir_output(b, "sum", x);
 	return y;
 }
@@ -221,7 +227,8 @@ static Value *columns(Builder *b, DType d)
 
 static Value *wide_columns(Builder *b, DType d)
 {
-	return ir_reduce(b, OP_mean, ir_unary(b, OP_exp, IN("x", d, 12, 64, 130)), &(IntList){ 1, { 0 } }, true);
+	return ir_reduce(b, OP_mean, ir_unary(b, OP_exp, IN("x", d, 12, 64, 130)),
+			 &(IntList){ 1, { 0 } }, true);
 }
 
 static Value *middle(Builder *b, DType d)
@@ -241,9 +248,12 @@ static Value *outer_inner(Builder *b, DType d)
 
 static Value *whole(Builder *b, DType d)
 {
-	Value *x = IN("x", d, 300, 401), *sum = ir_reduce_all(b, OP_sum, ir_binary(b, OP_mul, x, x));
+	Value *x = IN("x", d, 300, 401),
+	      *sum = ir_reduce_all(b, OP_sum, ir_binary(b, OP_mul, x, x));
 	ir_output(b, "max", ir_reduce_all(b, OP_reduce_max, x));
-	return ir_binary_c(b, OP_min, ir_binary(b, OP_div, ir_scalar(b, d, 1), ir_unary(b, OP_sqrt, sum)), 1.0);
+	return ir_binary_c(b, OP_min,
+			   ir_binary(b, OP_div, ir_scalar(b, d, 1), ir_unary(b, OP_sqrt, sum)),
+			   1.0);
 }
 
 static Value *uneven(Builder *b, DType d)
@@ -255,7 +265,8 @@ static Value *squeezed(Builder *b, DType d)
 {
 	Value *x = IN("x", d, 40, 40);
 	IntList last = axes1(1);
-	Value *row = ir_unary(b, OP_sqrt, ir_reduce(b, OP_sum, ir_binary(b, OP_mul, x, x), &last, false));
+	Value *row = ir_unary(b, OP_sqrt,
+			      ir_reduce(b, OP_sum, ir_binary(b, OP_mul, x, x), &last, false));
 	ir_output(b, "norm", ir_binary(b, OP_add, row, IN("r", d, 40)));
 	int64_t column[2] = { 40, 1 };
 	return ir_binary(b, OP_div, x, ir_reshape(b, row, type_make(d, 2, column)));
@@ -264,7 +275,8 @@ static Value *squeezed(Builder *b, DType d)
 static Value *joined(Builder *b, DType d)
 {
 	Value *dq = IN("dq", d, 6, 20), *dk = IN("dk", d, 6, 30), *dv = IN("dv", d, 6, 10);
-	Value *q = ir_pad(b, dq, 1, 0, 40), *k = ir_pad(b, dk, 1, 20, 10), *v = ir_pad(b, dv, 1, 50, 0);
+	Value *q = ir_pad(b, dq, 1, 0, 40), *k = ir_pad(b, dk, 1, 20, 10),
+	      *v = ir_pad(b, dv, 1, 50, 0);
 	Value *all = ir_binary(b, OP_add, ir_binary(b, OP_add, q, k), v);
 	ir_output(b, "concat", ir_concat(b, 3, (Value *[]){ dq, dk, dv }, 1));
 	ir_output(b, "rows", ir_concat(b, 2, (Value *[]){ dq, ir_unary(b, OP_neg, dq) }, 0));
@@ -286,7 +298,8 @@ static Value *dropped(Builder *b, DType d)
 	int64_t dims[2] = { 4, 5000 };
 	Type t = type_make(d, 2, dims);
 	t.batch = 1;
-	Attr drop[2] = { { .f = 0.3 }, { .i = 5 } }, normal[3] = { { .f = 1 }, { .f = 2 }, { .i = 6 } };
+	Attr drop[2] = { { .f = 0.3 }, { .i = 5 } },
+	     normal[3] = { { .f = 1 }, { .f = 2 }, { .i = 6 } };
 	Value *x = ir_input(b, "x", t), *scale = ir_value(b, OP_dropout_scale, 0, NULL, drop, &t);
 	Value *noise = ir_value(b, OP_random_normal, 0, NULL, normal, &t);
 	ir_output(b, "noise", noise);
@@ -306,10 +319,13 @@ static Value *update(Builder *b, DType d)
 		s[i] = ir_var(b, v ? v : ir_var_new(b->m, name, t, VAR_PARAM));
 	}
 	Value *g = IN("g", d, 130, 70), *lr = ir_cast(b, IN("lr", DT_F64, 1), d);
-	Value *m = ir_binary(b, OP_add, ir_binary_c(b, OP_mul, s[1], 0.9), ir_binary_c(b, OP_mul, g, 0.1));
+	Value *m = ir_binary(b, OP_add, ir_binary_c(b, OP_mul, s[1], 0.9),
+			     ir_binary_c(b, OP_mul, g, 0.1));
 	Value *v = ir_binary(b, OP_add, ir_binary_c(b, OP_mul, s[2], 0.99),
 			     ir_binary_c(b, OP_mul, ir_binary(b, OP_mul, g, g), 0.01));
-	Value *d1 = ir_binary(b, OP_div, m, ir_binary_c(b, OP_add, ir_unary(b, OP_sqrt, ir_unary(b, OP_abs, v)), 1e-8));
+	Value *d1 = ir_binary(
+		b, OP_div, m,
+		ir_binary_c(b, OP_add, ir_unary(b, OP_sqrt, ir_unary(b, OP_abs, v)), 1e-8));
 	Value *p = ir_binary(b, OP_sub, s[0], ir_binary(b, OP_mul, lr, d1));
 	ir_assign(b, s[1], m);
 	ir_assign(b, s[2], v);
@@ -317,7 +333,8 @@ static Value *update(Builder *b, DType d)
 	return NULL;
 }
 
-static Value *attend(Builder *b, DType d, int64_t T, int64_t C, int64_t heads, bool causal, bool strided)
+static Value *attend(Builder *b, DType d, int64_t T, int64_t C, int64_t heads, bool causal,
+		     bool strided)
 {
 	Attr attr[3] = { { .i = heads }, { .i = causal }, { .f = 0 } };
 	Value *x = IN("qkv", d, 2, T, 3 * C), *q[6];
@@ -359,7 +376,9 @@ static Value *attend_cross(Builder *b, DType d)
 static Value *lookup(Builder *b, DType d)
 {
 	Value *at = IN("index", DT_I32, 60, 50), *dy = IN("dy", d, 60, 50, 100);
-	ir_output(b, "grad", ir_value(b, OP_embedding_grad, 2, (Value *[]){ at, dy }, &(Attr){ .i = 11 }, NULL));
+	ir_output(
+		b, "grad",
+		ir_value(b, OP_embedding_grad, 2, (Value *[]){ at, dy }, &(Attr){ .i = 11 }, NULL));
 	return ir_value(b, OP_embedding, 2, (Value *[]){ IN("table", d, 11, 100), at }, NULL, NULL);
 }
 
@@ -367,14 +386,30 @@ static const struct {
 	const char *name;
 	Make make;
 } composites[] = {
-	{ "softmax", softmax }, { "long_softmax", long_softmax }, { "layer_norm", layer_norm }, { "cross_entropy", cross_entropy },
-	{ "batch_norm", batch_norm }, { "columns", columns }, { "wide_columns", wide_columns }, { "middle", middle },
-	{ "outer_inner", outer_inner }, { "whole", whole }, { "uneven", uneven }, { "squeezed", squeezed }, { "joined", joined },
-	{ "moved", moved }, { "dropped", dropped }, { "update", update }, { "attend_strided", attend_strided },
-	{ "attend_long", attend_long }, { "attend_all", attend_all }, { "attend_cross", attend_cross }, { "lookup", lookup },
+	{ "softmax", softmax },
+	{ "long_softmax", long_softmax },
+	{ "layer_norm", layer_norm },
+	{ "cross_entropy", cross_entropy },
+	{ "batch_norm", batch_norm },
+	{ "columns", columns },
+	{ "wide_columns", wide_columns },
+	{ "middle", middle },
+	{ "outer_inner", outer_inner },
+	{ "whole", whole },
+	{ "uneven", uneven },
+	{ "squeezed", squeezed },
+	{ "joined", joined },
+	{ "moved", moved },
+	{ "dropped", dropped },
+	{ "update", update },
+	{ "attend_strided", attend_strided },
+	{ "attend_long", attend_long },
+	{ "attend_all", attend_all },
+	{ "attend_cross", attend_cross },
+	{ "lookup", lookup },
 };
 
-/* ---- examples of the op table ---------------------------------------------------------------------- */
+/* ---- examples of the op table ---- */
 
 static const char *read_type(const char *s, Type *t)
 {
@@ -446,10 +481,13 @@ static void add_example(Test *t, OpCode op, const char *text)
 		Builder b = start(t, name, copy);
 		Value *args[8];
 		for (int i = 0; i < nargs; i++) {
-			bool index = (op == OP_embedding && i == 1) || (op == OP_embedding_grad && i == 0);
-			args[i] = ir_input(&b, arena_printf(t->a, index ? "index%d" : "a%d", i), arg[i]);
+			bool index = (op == OP_embedding && i == 1) ||
+				     (op == OP_embedding_grad && i == 0);
+			args[i] = ir_input(&b, arena_printf(t->a, index ? "index%d" : "a%d", i),
+					   arg[i]);
 		}
-		Node *n = ir_node(&b, op, nargs, args, attr, ir_ops[op].flags & OPF_TYPED ? res : NULL);
+		Node *n = ir_node(&b, op, nargs, args, attr,
+				  ir_ops[op].flags & OPF_TYPED ? res : NULL);
 		for (int i = 0; i < n->nres; i++)
 			ir_output(&b, arena_printf(t->a, "r%d", i), n->res[i]);
 		if (b.failed) {
@@ -486,7 +524,7 @@ static void add_examples(Test *t)
 	}
 }
 
-/* ---- compiling --------------------------------------------------------------------------------------- */
+/* ---- compiling ---- */
 
 static void *compile(Test *t, const char *dir, bool special)
 {
@@ -503,11 +541,12 @@ static void *compile(Test *t, const char *dir, bool special)
 		if (t->e->kernels.at[i].special == special)
 			kernel_print(f, t->e, (int)i);
 	fclose(f);
-	const char *command = arena_printf(
-		t->a,
-		"cc -std=gnu11 -O2 -ftree-vectorize -march=native -fopenmp -fno-math-errno -fno-trapping-math -fno-strict-aliasing "
-		"-ffp-contract=%s -w -Wno-psabi -I%s -shared -fPIC -o %s %s -lm",
-		special ? "fast" : "off", dir, so, c);
+	const char *command =
+		arena_printf(t->a,
+			     "cc -std=gnu11 -O2 -ftree-vectorize -march=native -fopenmp "
+			     "-fno-math-errno -fno-trapping-math -fno-strict-aliasing "
+			     "-ffp-contract=%s -w -Wno-psabi -I%s -shared -fPIC -o %s %s -lm",
+			     special ? "fast" : "off", dir, so, c);
 	return system(command) == 0 ? dlopen(so, RTLD_NOW) : NULL;
 }
 
@@ -522,7 +561,8 @@ static bool compile_all(Test *t)
 	char dir[] = "/tmp/dlc-kernels-XXXXXX";
 	if (!mkdtemp(dir))
 		return false;
-	bool ok = write_file(t, dir, "plan.h", plan_h) && write_file(t, dir, "kernel.h", kernel_h) &&
+	bool ok = write_file(t, dir, "plan.h", plan_h) &&
+		  write_file(t, dir, "kernel.h", kernel_h) &&
 		  write_file(t, dir, "special.h", special_h);
 	t->kernels = ok ? compile(t, dir, false) : NULL;
 	t->special = ok ? compile(t, dir, true) : NULL;
@@ -531,7 +571,7 @@ static bool compile_all(Test *t)
 	return t->kernels && t->special;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------ */
+/* ---- running ---- */
 
 typedef struct Places {
 	int64_t at;
@@ -568,12 +608,24 @@ static void store(DType t, unsigned char *p, int64_t i, double v)
 {
 	switch (t) {
 	case DT_BOOL:
-	case DT_U8: p[i] = (unsigned char)v; break;
-	case DT_U16: ((uint16_t *)(void *)p)[i] = (uint16_t)v; break;
-	case DT_I32: ((int32_t *)(void *)p)[i] = (int32_t)v; break;
-	case DT_I64: ((int64_t *)(void *)p)[i] = (int64_t)v; break;
-	case DT_F32: ((float *)(void *)p)[i] = (float)v; break;
-	default: ((double *)(void *)p)[i] = v; break;
+	case DT_U8:
+		p[i] = (unsigned char)v;
+		break;
+	case DT_U16:
+		((uint16_t *)(void *)p)[i] = (uint16_t)v;
+		break;
+	case DT_I32:
+		((int32_t *)(void *)p)[i] = (int32_t)v;
+		break;
+	case DT_I64:
+		((int64_t *)(void *)p)[i] = (int64_t)v;
+		break;
+	case DT_F32:
+		((float *)(void *)p)[i] = (float)v;
+		break;
+	default:
+		((double *)(void *)p)[i] = v;
+		break;
 	}
 }
 
@@ -581,16 +633,23 @@ static double load(DType t, const unsigned char *p, int64_t i)
 {
 	switch (t) {
 	case DT_BOOL:
-	case DT_U8: return p[i];
-	case DT_U16: return ((const uint16_t *)(const void *)p)[i];
-	case DT_I32: return ((const int32_t *)(const void *)p)[i];
-	case DT_I64: return (double)((const int64_t *)(const void *)p)[i];
-	case DT_F32: return (double)((const float *)(const void *)p)[i];
-	default: return ((const double *)(const void *)p)[i];
+	case DT_U8:
+		return p[i];
+	case DT_U16:
+		return ((const uint16_t *)(const void *)p)[i];
+	case DT_I32:
+		return ((const int32_t *)(const void *)p)[i];
+	case DT_I64:
+		return (double)((const int64_t *)(const void *)p)[i];
+	case DT_F32:
+		return (double)((const float *)(const void *)p)[i];
+	default:
+		return ((const double *)(const void *)p)[i];
 	}
 }
 
-/* Elements of an input: the same under the same name; indices lie in [-1, 11), where -1 stands for -100. */
+/* Elements of an input: the same under the same name; indices lie in [-1, 11), where -1 stands for
+ * -100. */
 static double element(const char *name, DType t, int64_t i)
 {
 	uint64_t s = (uint64_t)i * 2654435761u + 12345;
@@ -605,7 +664,8 @@ static double element(const char *name, DType t, int64_t i)
 	return dtype_is_float(t) ? interp_round(t, 3 * u - 1.5) : floor(u * 7);
 }
 
-static void run_steps(Test *t, const EmitFunc *f, unsigned char *arena, const PlanEnv *env, int *failed)
+static void run_steps(Test *t, const EmitFunc *f, unsigned char *arena, const PlanEnv *env,
+		      int *failed)
 {
 	for (size_t i = 0; i < f->steps.len; i++) {
 		const EmitStep *s = &f->steps.at[i];
@@ -618,13 +678,15 @@ static void run_steps(Test *t, const EmitFunc *f, unsigned char *arena, const Pl
 		off[n] = s->node->work_offset;
 		if (s->kind == PLAN_KERNEL) {
 			bool special = t->e->kernels.at[s->index].special;
-			void *sym = dlsym(special ? t->special : t->kernels, arena_printf(t->a, "k%d", s->index));
+			void *sym = dlsym(special ? t->special : t->kernels,
+					  arena_printf(t->a, "k%d", s->index));
 			PlanKernel fn;
 			memcpy(&fn, &sym, sizeof fn);
 			fn(arena, off, env);
 		} else if (s->kind == PLAN_PRIM) {
 			char why[PRIM_WHY] = "";
-			PrimCall *call = prim_bind(t->lib, &t->e->prims.at[s->index], arena, off, why);
+			PrimCall *call =
+				prim_bind(t->lib, &t->e->prims.at[s->index], arena, off, why);
 			*failed += !call || !prim_run(call);
 		}
 	}
@@ -636,7 +698,8 @@ static void fill_arena(const Test *t, const Func *f, unsigned char *arena, int64
 	memset(arena, PATTERN, (size_t)bytes);
 	for (const Var *v = t->m->vars; v; v = v->next)
 		for (int64_t i = 0; i < type_elems(&v->type); i++)
-			store(v->type.dtype, arena + v->offset, i, element(v->name, v->type.dtype, i));
+			store(v->type.dtype, arena + v->offset, i,
+			      element(v->name, v->type.dtype, i));
 	for (const Node *n = f->body->first; n; n = n->next)
 		for (int64_t i = 0; n->op == OP_input && i < type_elems(&n->res[0]->type); i++)
 			store(n->res[0]->type.dtype, arena + n->res[0]->offset, i,
@@ -693,7 +756,8 @@ static unsigned char *run(Test *t, Func *f, int threads, const char *name, const
 	return arena;
 }
 
-static void compare(Test *t, const Case *c, const char *what, DType d, const unsigned char *got, const double *want, int64_t n)
+static void compare(Test *t, const Case *c, const char *what, DType d, const unsigned char *got,
+		    const double *want, int64_t n)
 {
 	double largest = 0, tolerance = d == DT_F64 ? 1e-11 : dtype_is_float(d) ? 2e-5 : 0;
 	for (int64_t i = 0; i < n; i++)
@@ -701,9 +765,11 @@ static void compare(Test *t, const Case *c, const char *what, DType d, const uns
 			largest = fabs(want[i]);
 	for (int64_t i = 0; i < n; i++) {
 		double g = load(d, got, i);
-		if ((isnan(g) && isnan(want[i])) || g == want[i] || fabs(g - want[i]) <= tolerance * (fabs(want[i]) + largest))
+		if ((isnan(g) && isnan(want[i])) || g == want[i] ||
+		    fabs(g - want[i]) <= tolerance * (fabs(want[i]) + largest))
 			continue;
-		fault(t, c->name, "%s[%lld]: expected %.17g, got %.17g", what, (long long)i, want[i], g);
+		fault(t, c->name, "%s[%lld]: expected %.17g, got %.17g", what, (long long)i,
+		      want[i], g);
 		return;
 	}
 	t->passed++;
@@ -711,7 +777,9 @@ static void compare(Test *t, const Case *c, const char *what, DType d, const uns
 
 static bool reference(Test *t, const Case *c, InterpEnv *env, Func *f)
 {
-	*env = (InterpEnv){ .arena = t->a, .seed = moment.seed, .step = moment.step, .base = moment.base };
+	*env = (InterpEnv){
+		.arena = t->a, .seed = moment.seed, .step = moment.step, .base = moment.base
+	};
 	for (const Var *v = t->m->vars; v; v = v->next) {
 		InterpSlot *s = interp_slot(env, &env->vars, v->name, &v->type);
 		for (int64_t i = 0; i < type_elems(&v->type); i++)
@@ -730,7 +798,8 @@ static bool reference(Test *t, const Case *c, InterpEnv *env, Func *f)
 	return false;
 }
 
-static void same_bytes(Test *t, const Case *c, const char *what, const unsigned char *a, const unsigned char *b, int64_t bytes)
+static void same_bytes(Test *t, const Case *c, const char *what, const unsigned char *a,
+		       const unsigned char *b, int64_t bytes)
 {
 	if (memcmp(a, b, (size_t)bytes) == 0)
 		t->passed++;
@@ -746,7 +815,8 @@ static unsigned char *results(Test *t, const Func *f, const unsigned char *arena
 	FILE *out = open_memstream(&text, &len);
 	for (const Node *n = f->body->first; n; n = n->next)
 		if (n->op == OP_output)
-			fwrite(arena + emit_offset(t->m, n->arg[0]), 1, (size_t)type_bytes(&n->arg[0]->type), out);
+			fwrite(arena + emit_offset(t->m, n->arg[0]), 1,
+			       (size_t)type_bytes(&n->arg[0]->type), out);
 	for (const Var *v = t->m->vars; v; v = v->next)
 		fwrite(arena + v->offset, 1, (size_t)type_bytes(&v->type), out);
 	fclose(out);
@@ -772,12 +842,15 @@ static void check_case(Test *t, const Case *c)
 		if (n->op != OP_output)
 			continue;
 		const InterpSlot *s = interp_find(env.outputs, ir_str(n, "name"));
-		compare(t, c, s->name, s->type.dtype, arena + emit_offset(t->m, n->arg[0]), s->v, type_elems(&s->type));
+		compare(t, c, s->name, s->type.dtype, arena + emit_offset(t->m, n->arg[0]), s->v,
+			type_elems(&s->type));
 	}
 	for (const Var *v = t->m->vars; v; v = v->next)
-		compare(t, c, v->name, v->type.dtype, arena + v->offset, interp_find(env.vars, v->name)->v, type_elems(&v->type));
+		compare(t, c, v->name, v->type.dtype, arena + v->offset,
+			interp_find(env.vars, v->name)->v, type_elems(&v->type));
 	free(arena);
-	bool library = strstr(c->name, "f32") && (strncmp(c->name, "matmul", 6) == 0 || strncmp(c->name, "conv", 4) == 0);
+	bool library = strstr(c->name, "f32") &&
+		       (strncmp(c->name, "matmul", 6) == 0 || strncmp(c->name, "conv", 4) == 0);
 	same_bytes(t, c, "fused against unfused", plain, one, n1 < n3 ? n1 : n3);
 	if (!library)
 		same_bytes(t, c, "two threads against one", two, one, n2 < n3 ? n2 : n3);
