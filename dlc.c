@@ -4,6 +4,7 @@
  *
  * Exit codes: 0 done, 1 errors in the input or a budget too small, 2 usage or files, 3 a bug of ours. */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
@@ -498,12 +499,24 @@ static int run(Command *c, int argc, char **argv)
 	return compile(c);
 }
 
+/* A standard stream that is closed would give its number to the next file that is opened. Read only: so that
+ * writing to it still fails. */
+static bool occupy_standard_streams(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != fd)
+			return false;
+	return true;
+}
+
 int main(int argc, char **argv)
 {
 	Command c = { .arena = arena_new() };
 	const char *bad = op_table_check();
 	int code;
 
+	if (!occupy_standard_streams())
+		return EXIT_USAGE;
 	if (bad) {
 		fprintf(stderr, "dlc: internal error: op table: %s\n", bad);
 		return EXIT_BUG;
@@ -513,6 +526,10 @@ int main(int argc, char **argv)
 	code = run(&c, argc, argv);
 	if (code == EXIT_DONE && diag_errors(c.diag) > 0)
 		code = EXIT_INPUT;
+	if ((fflush(stdout) != 0 || ferror(stdout)) && code == EXIT_DONE) {
+		fputs("dlc: standard output cannot be written\n", stderr);
+		code = EXIT_USAGE;
+	}
 	arena_free(c.arena);
 	return code;
 }

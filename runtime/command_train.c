@@ -30,13 +30,17 @@ static void on_signal(int number)
 	stop_requested = number;
 }
 
-/* The first Ctrl-C ends after the step and a save; the second ends at once. */
+/* The first Ctrl-C ends after the step and a save; the second ends at once. So does a terminal that
+ * hangs up, unless that is ignored (nohup). A reader of the progress that goes away ends nothing. */
 static void catch_signals(void)
 {
-	struct sigaction a = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
+	struct sigaction a = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND }, old;
 	sigemptyset(&a.sa_mask);
 	sigaction(SIGINT, &a, NULL);
 	sigaction(SIGTERM, &a, NULL);
+	if (!sigaction(SIGHUP, NULL, &old) && old.sa_handler != SIG_IGN)
+		sigaction(SIGHUP, &a, NULL);
+	signal(SIGPIPE, SIG_IGN);
 	/* A limit on file sizes is met like a full disk: by write's error. */
 	signal(SIGXFSZ, SIG_IGN);
 }

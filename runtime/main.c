@@ -2,6 +2,7 @@
 #include "command.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
@@ -177,7 +178,9 @@ static bool store(const OptionRow *row, char *value, Options *o, Fail *f)
 		return data_parse_override(value, &o->data[o->ndata++]) ||
 		       fail(f, EXIT_FILES, "--data: expected NAME=PATH or NAME.KEY=VALUE, got '%s'",
 			    value);
-	default: *(const char **)(void *)at = value; return true;
+	default:
+		*(const char **)(void *)at = value;
+		return value[0] || fail(f, EXIT_FILES, "%s needs a value (%s)", row->name, row->value);
 	}
 }
 
@@ -251,7 +254,17 @@ static void wait_politely(char **argv)
 	execv(path, argv);
 }
 
-int main(int argc, char **argv)
+/* A standard stream that is closed would give its number to the next file that is opened, and what
+ * is printed would end up in there. Read only: so that writing to it still fails. */
+static bool occupy_standard_streams(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != fd)
+			return false;
+	return true;
+}
+
+static int run_command(int argc, char **argv)
 {
 	const Plan *plan = &dl_plan;
 	Options o = { .steps = -1, .eval_every = -1, .save_every = -1, .threads = -1 };
@@ -282,4 +295,19 @@ int main(int argc, char **argv)
 		return report(&f);
 	}
 	return c->run(plan, &o);
+}
+
+/* What was asked for on standard output and could not be written is a failure; the progress of
+ * `train` is not (it shows on a terminal that may be gone, the results are in files). */
+int main(int argc, char **argv)
+{
+	if (!occupy_standard_streams())
+		return EXIT_FILES;
+	int code = run_command(argc, argv);
+	bool written = fflush(stdout) == 0 && !ferror(stdout);
+	if (written || code != EXIT_DONE || (argc > 1 && !strcmp(argv[1], "train")))
+		return code;
+	Fail f = { 0 };
+	fail(&f, EXIT_FILES, "standard output cannot be written");
+	return report(&f);
 }
