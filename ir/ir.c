@@ -10,6 +10,7 @@ Module *ir_module(Arena *a, Diag *d, const char *name, int64_t batch)
 	m->diag = d;
 	m->name = arena_strdup(a, name);
 	m->batch = batch;
+	m->var_names.arena = m->var_by_name.arena = a;
 	return m;
 }
 
@@ -46,26 +47,29 @@ void ir_remove_func(Module *m, const char *name)
 
 Var *ir_var_new(Module *m, const char *name, Type t, VarRole role)
 {
-	Var **at = &m->vars;
-	for (; *at; at = &(*at)->next)
-		assert(strcmp((*at)->name, name) != 0 && "variables have different names");
 	Var *v = ARENA_NEW(m->arena, Var);
-	v->name = arena_strdup(m->arena, name);
+	v->name = intern(&m->var_names, name, strlen(name));
 	v->type = t;
 	v->role = role;
 	v->decay = -1;
 	v->span = NO_SPAN;
 	v->offset = -1;
-	*at = v;
+	bool fresh = map_set(&m->var_by_name, v->name, (int64_t)(intptr_t)v);
+	assert(fresh && "variables have different names");
+	(void)fresh;
+	if (m->last_var)
+		m->last_var->next = v;
+	else
+		m->vars = v;
+	m->last_var = v;
 	return v;
 }
 
 Var *ir_find_var(const Module *m, const char *name)
 {
-	for (Var *v = m->vars; v; v = v->next)
-		if (strcmp(v->name, name) == 0)
-			return v;
-	return NULL;
+	const char *known = intern_find(&m->var_names, name, strlen(name));
+	int64_t at;
+	return known && map_get(&m->var_by_name, known, &at) ? (Var *)(intptr_t)at : NULL;
 }
 
 /* ---- sections ---- */

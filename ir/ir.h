@@ -16,6 +16,8 @@
 
 #include "base/arena.h"
 #include "base/diag.h"
+#include "base/intern.h"
+#include "base/map.h"
 #include "base/vec.h"
 
 /* ---- types ------------------------------------------------------------------------------------- */
@@ -263,6 +265,9 @@ struct Module {
 	Func *funcs;
 	Section *sections;
 	int32_t streams;   /* next random stream */
+	Var *last_var;
+	Intern var_names;  /* variables by name: interned name to Var */
+	Map var_by_name;
 };
 
 Module *ir_module(Arena *a, Diag *d, const char *name, int64_t batch);

@@ -39,3 +39,8 @@ const char *intern(Intern *t, const char *s, size_t n)
 	}
 	return *slot;
 }
+
+const char *intern_find(const Intern *t, const char *s, size_t n)
+{
+	return t->room ? *find_slot(t->slot, t->room, s, n) : NULL;
+}

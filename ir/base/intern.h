@@ -13,5 +13,7 @@ typedef struct Intern {
 
 /* The one copy of a text, 0-terminated; n bytes, none of them 0. */
 const char *intern(Intern *t, const char *s, size_t n);
+/* The same, or NULL where the text was never interned. */
+const char *intern_find(const Intern *t, const char *s, size_t n);
 
 #endif
