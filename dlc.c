@@ -464,8 +464,8 @@ static int compile(Command *c)
 	}
 	if (code >= 0)
 		return code;
-	if (c->o.check_plan)
-		puts("the plan holds");
+	if (c->o.check_plan) /* standard output may be for JSON alone */
+		fputs("the plan holds\n", c->o.json && strcmp(c->o.json, "-") == 0 ? stderr : stdout);
 	if (c->o.emit)
 		return emit(c);
 	if (!c->o.no_build && (code = build(c)) >= 0)
