@@ -63,7 +63,8 @@ $(filter-out $(CHECK_BIN) $(B)/tests/tensors,$(TEST_BIN)): $(B)/%: $(B)/%.o $(TE
 deps:
 	@tools/install-deps
 test: deps
-	+@$(MAKE) --no-print-directory -j$$(nproc) check
+	@echo "building dlc and its tests"
+	+@$(MAKE) -s --no-print-directory -j$$(nproc) check
 check: all $(TEST_BIN)
 	@B=$(B) tests/all
 check-all: all $(TEST_BIN)
@@ -86,7 +87,8 @@ print-lib:
 
 # ---- house ----
 quickstart: deps
-	+@$(MAKE) --no-print-directory -j$$(nproc) all
+	@echo "building dlc"
+	+@$(MAKE) -s --no-print-directory -j$$(nproc) all
 	@tools/quickstart
 bench: all
 	@tools/bench-vs-torch.py
