@@ -12,6 +12,15 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+static const double ESCALATION_WORK = 1e8; /* pairs */
+
+/* A stretch of offsets that is taken while the rectangle at work lives. */
+typedef struct Span64 {
+	int64_t from, to;
+} Span64;
+
+enum { BUCKETS = 256 };
+
 typedef struct Packer {
 	const PackRect *r;
 	size_t n;
@@ -22,6 +31,12 @@ typedef struct Packer {
 	uint32_t *order;
 	uint32_t *placed;    /* indices by ascending offset */
 	size_t nplaced;
+	int64_t width;       /* positions of one bucket */
+	uint32_t **bucket;   /* by time: placed rectangles that live in it, first as many as nbucket */
+	uint32_t *nbucket;
+	uint32_t *seen;      /* by rectangle: the search that met it last */
+	uint32_t search;
+	Span64 *taken;       /* of the search at work */
 } Packer;
 
 typedef int64_t (*Key)(const PackRect *r);
@@ -86,32 +101,81 @@ static bool meet(const PackRect *a, const PackRect *b)
 	return a->lower < b->upper && b->lower < a->upper;
 }
 
-/* The lowest free offset for rectangle i, or the one that leaves the smallest hole. */
-static int64_t find_offset(const Packer *p, uint32_t i, bool tightest)
+static int compare_spans(const void *pa, const void *pb)
 {
-	const PackRect *r = &p->r[i];
-	int64_t top = 0, best = -1, best_slack = INT64_MAX;
+	const Span64 *a = pa, *b = pb;
+
+	if (a->from != b->from)
+		return a->from < b->from ? -1 : 1;
+	return a->to < b->to ? -1 : a->to > b->to;
+}
+
+/* All placed rectangles are by offset already: best where most of them meet rectangle i. */
+static size_t scan_placed(Packer *p, uint32_t i)
+{
+	size_t n = 0;
 
 	for (size_t k = 0; k < p->nplaced; k++) {
 		uint32_t j = p->placed[k];
-		int64_t slack;
 
-		if (!meet(r, &p->r[j]))
-			continue;
-		slack = p->offset[j] - top - r->size;
+		if (meet(&p->r[i], &p->r[j]))
+			p->taken[n++] = (Span64){ p->offset[j], p->offset[j] + p->r[j].size };
+	}
+	return n;
+}
+
+/* Those in the buckets of its life, sorted: best where few meet it. */
+static size_t scan_buckets(Packer *p, uint32_t i)
+{
+	const PackRect *r = &p->r[i];
+	size_t n = 0;
+
+	p->search++;
+	for (int64_t b = r->lower / p->width; b <= (r->upper - 1) / p->width; b++)
+		for (uint32_t k = 0; k < p->nbucket[b]; k++) {
+			uint32_t j = p->bucket[b][k];
+
+			if (p->seen[j] == p->search || !meet(r, &p->r[j]))
+				continue;
+			p->seen[j] = p->search;
+			p->taken[n++] = (Span64){ p->offset[j], p->offset[j] + p->r[j].size };
+		}
+	qsort(p->taken, n, sizeof *p->taken, compare_spans);
+	return n;
+}
+
+/* What is taken beside rectangle i, by ascending offset, into p->taken; returns how many. */
+static size_t gather_taken(Packer *p, uint32_t i)
+{
+	size_t near = 0;
+
+	for (int64_t b = p->r[i].lower / p->width; b <= (p->r[i].upper - 1) / p->width; b++)
+		near += p->nbucket[b];
+	return 32 * near < p->nplaced ? scan_buckets(p, i) : scan_placed(p, i);
+}
+
+/* The lowest free offset for rectangle i, or the one that leaves the smallest hole. */
+static int64_t find_offset(Packer *p, uint32_t i, bool tightest)
+{
+	size_t n = gather_taken(p, i);
+	int64_t top = 0, best = -1, best_slack = INT64_MAX;
+
+	for (size_t k = 0; k < n; k++) {
+		int64_t slack = p->taken[k].from - top - p->r[i].size;
+
 		if (slack >= 0 && slack < best_slack) {
 			best = top;
 			best_slack = slack;
 			if (!tightest)
 				return best;
 		}
-		if (p->offset[j] + p->r[j].size > top)
-			top = p->offset[j] + p->r[j].size;
+		if (p->taken[k].to > top)
+			top = p->taken[k].to;
 	}
 	return best >= 0 ? best : top;
 }
 
-static void insert_placed(Packer *p, uint32_t i)
+static void add_placed(Packer *p, uint32_t i)
 {
 	size_t lo = 0, hi = p->nplaced;
 
@@ -126,6 +190,26 @@ static void insert_placed(Packer *p, uint32_t i)
 	memmove(&p->placed[lo + 1], &p->placed[lo], (p->nplaced - lo) * sizeof *p->placed);
 	p->placed[lo] = i;
 	p->nplaced++;
+	for (int64_t b = p->r[i].lower / p->width; b <= (p->r[i].upper - 1) / p->width; b++)
+		p->bucket[b][p->nbucket[b]++] = i;
+}
+
+/* Room in each bucket for every rectangle that lives in it. */
+static void make_buckets(Packer *p, Arena *scratch)
+{
+	int64_t end = 1;
+
+	for (size_t i = 0; i < p->n; i++)
+		if (p->r[i].upper > end)
+			end = p->r[i].upper;
+	p->width = (end + BUCKETS - 1) / BUCKETS;
+	p->bucket = ARENA_ARRAY(scratch, BUCKETS, uint32_t *);
+	p->nbucket = ARENA_ARRAY(scratch, BUCKETS, uint32_t);
+	for (size_t i = 0; i < p->n; i++)
+		for (int64_t b = p->r[i].lower / p->width; b <= (p->r[i].upper - 1) / p->width; b++)
+			p->nbucket[b]++;
+	for (int b = 0; b < BUCKETS; b++)
+		p->bucket[b] = ARENA_ARRAY(scratch, p->nbucket[b], uint32_t);
 }
 
 /* Places all in p->order and keeps the result if it is the lowest so far. */
@@ -134,11 +218,12 @@ static int64_t place_in_order(Packer *p, bool tightest)
 	int64_t height = 0;
 
 	p->nplaced = 0;
+	memset(p->nbucket, 0, BUCKETS * sizeof *p->nbucket);
 	for (size_t k = 0; k < p->n; k++) {
 		uint32_t i = p->order[k];
 
 		p->offset[i] = find_offset(p, i, tightest);
-		insert_placed(p, i);
+		add_placed(p, i);
 		if (p->offset[i] + p->r[i].size > height)
 			height = p->offset[i] + p->r[i].size;
 	}
@@ -196,6 +281,10 @@ int64_t pack_place(Arena *scratch, PackRect *r, size_t n, int64_t target, int ro
 	p.priority = ARENA_ARRAY(scratch, n, int64_t);
 	p.order = ARENA_ARRAY(scratch, n, uint32_t);
 	p.placed = ARENA_ARRAY(scratch, n + 1, uint32_t);
+	p.seen = ARENA_ARRAY(scratch, n, uint32_t);
+	p.taken = ARENA_ARRAY(scratch, n, Span64);
+	make_buckets(&p, scratch);
+	floor += floor >> 11; /* within 0.05 % of the bound is good enough to stop */
 	if (target < floor)
 		target = floor;
 	for (size_t k = 0; k < sizeof keys / sizeof *keys && p.best_height > target; k++) {
@@ -204,6 +293,9 @@ int64_t pack_place(Arena *scratch, PackRect *r, size_t n, int64_t target, int ro
 		if (p.best_height > target)
 			place_in_order(&p, true);
 	}
+	/* Each round looks at every pair: fewer of them where there are many rectangles. */
+	if ((double)n * (double)n * rounds > ESCALATION_WORK)
+		rounds = (int)(ESCALATION_WORK / ((double)n * (double)n));
 	for (int round = 0; round < rounds && p.best_height > target; round++) {
 		Key key = keys[round / 16 % 3];
 

@@ -8,7 +8,8 @@
  *
  * Dropping it there costs a replay of its producer just before the next use, and of that replay's operands where they are not
  * live either: they are kept on a little longer when they cross the peak anyway, else replayed themselves. The gap with the
- * fewest seconds per byte goes first; then the peak is found again. A replay is a use of its operands, so chains of replays
+ * fewest seconds per byte goes first; then the peak is found again. Where many gaps lie at the peak, a share of them goes
+ * at once (none that another's replay relies on), so that the number of rounds does not grow with the depth of a model. A replay is a use of its operands, so chains of replays
  * start at the nearest kept value, and what was dropped once can be dropped again between later uses.
  *
  * Every new low of the peak is a plan of the trajectory. Seconds only grow along it, so the first plan whose placed arena fits
@@ -19,8 +20,9 @@
 #include "recompute.h"
 
 #include <math.h>
+#include <stdlib.h>
 
-enum { MAX_CHAIN = 256, MAX_DEPTH = 64 };
+enum { MAX_CHAIN = 256, MAX_DEPTH = 64, GAPS_PER_EVICTION = 256 };
 
 typedef struct Search {
 	const Timeline *t;
@@ -32,18 +34,21 @@ typedef struct Search {
 	int32_t *at;       /* by op: step of its first execution */
 	int32_t *first_life, *life_list; /* lives of buffer b: life_list[first_life[b] .. first_life[b+1]) */
 	int32_t *first_use, *use_list;   /* steps that read buffer b, ascending */
+	uint8_t *mark;     /* by life: what this round has decided for it */
 	double limit;      /* seconds */
 } Search;
 
-/* What one eviction would do: replays in execution order, and lives that are kept on longer. */
+enum { MARK_RELIED_ON = 1, MARK_EVICTED = 2 };
+
+/* What one eviction would do: replays in execution order, and the lives that they rely on. */
 typedef struct Chain {
 	TStep step[MAX_CHAIN];
 	int32_t n;
 	double seconds;
 	int64_t bytes;     /* live at the replay beside the value itself */
 	int64_t work;
-	int32_t kept[MAX_CHAIN]; /* lives extended up to the use */
-	int32_t nkept;
+	int32_t relied[MAX_CHAIN]; /* lives that the replays read, kept on longer where need be */
+	int32_t nrelied;
 } Chain;
 
 /* ---- what is live where ---- */
@@ -143,24 +148,25 @@ static bool reads_overwritten(const Search *s, const TOp *op, int32_t u)
 
 static bool replay_into(const Search *s, Chain *c, int32_t buf, int32_t u, int depth);
 
-/* Makes sure that an operand is there at step u: kept on across, or replayed. */
+/* Makes sure that an operand is there at step u: it is, or it is kept on across, or replayed. */
 static bool provide(const Search *s, Chain *c, int32_t buf, int32_t u, int depth)
 {
+	const TLife *life;
 	int32_t k;
 
 	if (in_chain(c, s->t, buf))
 		return true;
 	k = life_before(s, buf, u);
-	if (k >= 0 && s->lives.at[k].to >= u)
-		return true;
-	/* It crosses the peak (or begins after it) and ends before u: keep it a little longer. */
-	if (k >= 0 && s->lives.at[k].to >= s->plan.peak && c->nkept < MAX_CHAIN &&
-	    max_live(s, s->lives.at[k].to + 1, u) + s->lives.at[k].bytes < s->plan.live_bytes) {
-		c->kept[c->nkept++] = k;
-		c->bytes += s->lives.at[k].bytes;
-		return true;
+	life = k >= 0 ? &s->lives.at[k] : NULL;
+	if (!life || life->to < s->plan.peak || s->mark[k] & MARK_EVICTED || c->nrelied == MAX_CHAIN)
+		return replay_into(s, c, buf, u, depth + 1);
+	if (life->to < u) { /* crosses the peak (or begins after it) and ends before u: keep it a little longer */
+		if (max_live(s, life->to + 1, u) + life->bytes >= s->plan.live_bytes)
+			return replay_into(s, c, buf, u, depth + 1);
+		c->bytes += life->bytes;
 	}
-	return replay_into(s, c, buf, u, depth + 1);
+	c->relied[c->nrelied++] = k;
+	return true;
 }
 
 /* Appends what recomputes buf just before step u. */
@@ -228,7 +234,7 @@ static double score(const Search *s, const Gap *g, Chain *c)
 	const TLife *life = &s->lives.at[g->life];
 	int64_t around;
 
-	c->n = c->nkept = 0;
+	c->n = c->nrelied = 0;
 	c->seconds = 0;
 	c->bytes = c->work = 0;
 	if (!replay_into(s, c, life->buf, g->next, 0))
@@ -241,17 +247,6 @@ static double score(const Search *s, const Gap *g, Chain *c)
 	return (c->seconds + 1e-12) / (double)life->bytes;
 }
 
-static void insert_chain(Search *s, const Chain *c, int32_t u)
-{
-	TStep *step = ARENA_ARRAY(s->arena, s->plan.nsteps + c->n, TStep);
-
-	memcpy(step, s->plan.step, (size_t)u * sizeof *step);
-	memcpy(step + u, c->step, (size_t)c->n * sizeof *step);
-	memcpy(step + u + c->n, s->plan.step + u, (size_t)(s->plan.nsteps - u) * sizeof *step);
-	s->plan.step = step;
-	s->plan.nsteps += c->n;
-}
-
 static void measure(Search *s)
 {
 	arena_reset(s->scratch);
@@ -259,35 +254,113 @@ static void measure(Search *s)
 	s->lives = timeline_lives(s->t, s->scratch, &s->plan, s->live);
 	index_lives(s);
 	index_uses(s);
+	s->mark = ARENA_ARRAY(s->scratch, s->lives.n + 1, uint8_t);
 }
 
-/* Evicts the best gap at the peak; false where none is left. */
-static bool evict_once(Search *s)
+typedef struct Ranked {
+	double score;
+	Gap gap;
+} Ranked;
+
+static int compare_ranked(const void *pa, const void *pb)
 {
-	Chain *c = ARENA_NEW(s->scratch, Chain), *best_chain = ARENA_NEW(s->scratch, Chain);
-	double best = INFINITY;
-	Gap best_gap = { 0 };
+	const Ranked *a = pa, *b = pb;
+	int32_t la = a->gap.next - a->gap.last, lb = b->gap.next - b->gap.last;
+
+	if (a->score < b->score || a->score > b->score)
+		return a->score < b->score ? -1 : 1;
+	if (la != lb)
+		return la > lb ? -1 : 1; /* of equals the longest gap */
+	return a->gap.life < b->gap.life ? -1 : a->gap.life > b->gap.life;
+}
+
+/* One accepted eviction: its replays go before step u. */
+typedef struct Insertion {
+	int32_t u, n, order;
+	const TStep *step;
+} Insertion;
+
+static int compare_insertions(const void *pa, const void *pb)
+{
+	const Insertion *a = pa, *b = pb;
+
+	if (a->u != b->u)
+		return a->u < b->u ? -1 : 1;
+	return a->order < b->order ? -1 : a->order > b->order;
+}
+
+/* The plan with all insertions made. */
+static void insert_all(Search *s, Insertion *in, size_t n)
+{
+	int32_t total = s->plan.nsteps, from = 0, to = 0;
+	TStep *step;
+
+	for (size_t i = 0; i < n; i++)
+		total += in[i].n;
+	step = ARENA_ARRAY(s->arena, total, TStep);
+	qsort(in, n, sizeof *in, compare_insertions);
+	for (size_t i = 0; i < n; i++) {
+		memcpy(step + to, s->plan.step + from, (size_t)(in[i].u - from) * sizeof *step);
+		to += in[i].u - from;
+		from = in[i].u;
+		memcpy(step + to, in[i].step, (size_t)in[i].n * sizeof *step);
+		to += in[i].n;
+	}
+	memcpy(step + to, s->plan.step + from, (size_t)(s->plan.nsteps - from) * sizeof *step);
+	s->plan.step = step;
+	s->plan.nsteps = total;
+}
+
+/* Marks what an eviction decides; false where an earlier one of this round relies on the life. */
+static bool accept(Search *s, const Gap *g, Chain *c, Insertion *in, double *seconds)
+{
+	TStep *step;
+
+	if (s->mark[g->life] & MARK_RELIED_ON || !(score(s, g, c) < INFINITY) ||
+	    s->plan.seconds + *seconds + c->seconds > s->limit)
+		return false;
+	for (int32_t i = 0; i < c->nrelied; i++)
+		s->mark[c->relied[i]] |= MARK_RELIED_ON;
+	s->mark[g->life] |= MARK_EVICTED;
+	*seconds += c->seconds;
+	step = ARENA_ARRAY(s->scratch, c->n, TStep);
+	memcpy(step, c->step, (size_t)c->n * sizeof *step);
+	*in = (Insertion){ .u = g->next, .n = c->n, .step = step };
+	return true;
+}
+
+/* Evicts the best gaps at the peak; false where none is left. */
+static bool evict(Search *s)
+{
+	Chain *c = ARENA_NEW(s->scratch, Chain);
+	VEC(Ranked) ranked = { 0 };
+	VEC(Insertion) in = { 0 };
+	double seconds = 0;
+	size_t most;
 
 	for (int32_t k = 0; k < s->lives.n; k++) {
-		Gap g;
-		double x;
+		Ranked r = { 0 };
 
-		if (!gap_at_peak(s, k, &g))
+		if (!gap_at_peak(s, k, &r.gap))
 			continue;
-		x = score(s, &g, c);
-		if (x < best || (x <= best && x < INFINITY && g.next - g.last > best_gap.next - best_gap.last)) {
-			Chain *swap = best_chain;
-
-			best = x;
-			best_gap = g;
-			best_chain = c;
-			c = swap;
-		}
+		r.score = score(s, &r.gap, c);
+		if (r.score < INFINITY)
+			vec_push(s->scratch, &ranked, r);
 	}
-	if (!(best < INFINITY))
+	if (ranked.len == 0)
 		return false;
-	insert_chain(s, best_chain, best_gap.next);
-	return true;
+	qsort(ranked.at, ranked.len, sizeof *ranked.at, compare_ranked);
+	most = 1 + ranked.len / GAPS_PER_EVICTION;
+	for (size_t i = 0; i < ranked.len && in.len < most; i++) {
+		Insertion x;
+
+		if (!accept(s, &ranked.at[i].gap, c, &x, &seconds))
+			continue;
+		x.order = (int32_t)in.len;
+		vec_push(s->scratch, &in, x);
+	}
+	insert_all(s, in.at, in.len);
+	return in.len > 0;
 }
 
 Trajectory recompute_trajectory(const Timeline *t, Arena *a, double max_seconds)
@@ -301,7 +374,7 @@ Trajectory recompute_trajectory(const Timeline *t, Arena *a, double max_seconds)
 	measure(&s);
 	vec_push(a, &plans, s.plan);
 	/* A peak may move sideways for a while before it sinks; give up when it has not sunk for long. */
-	while (stale < 64 + t->nops / 4 && evict_once(&s)) {
+	while (stale < 64 + t->nops / 4 && evict(&s)) {
 		measure(&s);
 		if (s.plan.live_bytes < plans.at[plans.len - 1].live_bytes) {
 			vec_push(a, &plans, s.plan);
