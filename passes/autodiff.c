@@ -313,14 +313,6 @@ static bool output_gradients(Walk *w, Span loss)
 	return reached > 0;
 }
 
-static bool has_gradients(const Func *step)
-{
-	for (const Node *n = step->body->first; n; n = n->next)
-		if (n->op == OP_output && !strncmp(ir_str(n, "name"), "grad:", 5))
-			return true;
-	return false;
-}
-
 static Node *find_loss(const Func *step)
 {
 	for (Node *n = step->body->first; n; n = n->next)
