@@ -74,10 +74,11 @@ update: all
 	@B=$(B) tests/run --update
 
 SAN := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+# Trainers are compiled with CC from the environment, our own objects with EXTRA.
 san:
-	+@CC="$(CC) $(SAN)" $(MAKE) --no-print-directory B=build-san CC="$(CC) $(SAN)" OPT="-O1 -g" SANITIZED=1 check
+	+@CC="$(CC) $(SAN)" $(MAKE) -s --no-print-directory B=build-san OPT="-O1 -g" EXTRA="$(SAN)" SANITIZED=1 check
 hardmem:
-	+@CC="$(CC) $(SAN)" $(MAKE) --no-print-directory B=build-hardmem CC="$(CC) $(SAN)" OPT="-O1 -g" EXTRA=-DHARDMEM SANITIZED=1 check
+	+@CC="$(CC) $(SAN)" $(MAKE) -s --no-print-directory B=build-hardmem OPT="-O1 -g" EXTRA="-DHARDMEM $(SAN)" SANITIZED=1 check
 # make fuzz SECONDS=600: libFuzzer (clang) on the model parser and the IR reader.
 SECONDS ?= 60
 fuzz: all
