@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -128,7 +129,7 @@ static void write_header(Checkpoint *c, const Run *r, const CheckpointState *s)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-bool checkpoint_folder(const char *dir, Fail *f)
+static bool make_folders(const char *dir, Fail *f)
 {
 	char path[4096];
 	if (strlen(dir) > 3800)
@@ -140,6 +141,13 @@ bool checkpoint_folder(const char *dir, Fail *f)
 				return fail(f, EXIT_FILES, "cannot make the output folder %s: %s",
 					    path, strerror(errno));
 		}
+	return true;
+}
+
+/* Proves that files can be made in the folder, by making the one that a save would. */
+static bool try_folder(const char *dir, Fail *f)
+{
+	char path[4096];
 	snprintf(path, sizeof path, "%s/last.safetensors.tmp", dir);
 	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (fd < 0)
@@ -148,6 +156,25 @@ bool checkpoint_folder(const char *dir, Fail *f)
 	close(fd);
 	unlink(path);
 	return true;
+}
+
+/* Two runs would write the same temporary file. A file system without locks goes without. */
+int checkpoint_folder(const char *dir, Fail *f)
+{
+	if (!make_folders(dir, f))
+		return -1;
+	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		fail(f, EXIT_FILES, "cannot write to the output folder %s: %s", dir,
+		     strerror(errno));
+	else if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+		fail(f, EXIT_FILES, "another run writes to the output folder %s (--out names another)",
+		     dir);
+	else if (try_folder(dir, f))
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return -1;
 }
 
 static bool write_file(Checkpoint *c, const Run *r, const char *path)

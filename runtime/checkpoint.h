@@ -19,8 +19,10 @@ typedef struct Checkpoint Checkpoint;
 Checkpoint *checkpoint_open(const Plan *plan, Fail *f);
 void checkpoint_close(Checkpoint *c);
 
-/* Makes the folder where it does not exist, and proves that it can be written. */
-bool checkpoint_folder(const char *dir, Fail *f);
+/* Makes the folder where it does not exist, takes it for this run and proves that it can be written.
+ * Returns a file descriptor, whose closing (or the end of the process, however it ends) gives the
+ * folder back; -1 after filling f. */
+int checkpoint_folder(const char *dir, Fail *f);
 /* Writes DIR/last.safetensors (and, numbered, DIR/step-N.safetensors): under a temporary name,
  * synced, renamed. After a failure or a kill at any moment the files of before are whole. */
 bool checkpoint_save(Checkpoint *c, const Run *r, const CheckpointState *s, const char *dir,

@@ -52,6 +52,7 @@ typedef struct Session {
 	Progress progress;
 	char out[4096];
 	int metrics; /* file descriptor, or -1 */
+	int folder;  /* holds the output folder for this run */
 	int64_t total, eval_every, save_every;
 	int64_t saved;     /* step of the last save by this run; -1 */
 	int64_t evaluated; /* step of the last evaluation; -1 */
@@ -68,7 +69,7 @@ static int64_t choose(int64_t given, const Plan *plan, const char *key, double d
 	return given >= 0 ? given : (int64_t)trainer_setting(plan, key, dflt);
 }
 
-/* --out, else the folder of the resumed checkpoint, else MODEL.run. */
+/* Takes --out, else the folder of the resumed checkpoint, else MODEL.run. */
 static bool choose_folder(Session *s, Fail *f)
 {
 	const char *given = s->o->out ? s->o->out : s->o->resume;
@@ -84,7 +85,8 @@ static bool choose_folder(Session *s, Fail *f)
 		else
 			snprintf(s->out, sizeof s->out, "%s", slash ? "/" : ".");
 	}
-	return checkpoint_folder(s->out, f);
+	s->folder = checkpoint_folder(s->out, f);
+	return s->folder >= 0;
 }
 
 static bool open_metrics(Session *s, Fail *f)
@@ -422,6 +424,7 @@ int command_train(const Plan *plan, const Options *o)
 		report(&f);
 	if (s.metrics >= 0)
 		close(s.metrics);
+	close(s.folder);
 	trainer_close(&s.t);
 	return !ok ? f.code : stop_requested ? EXIT_INTERRUPTED : EXIT_DONE;
 }

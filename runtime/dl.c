@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_DATA = 32 };
 
@@ -113,8 +114,11 @@ bool dl_predict(Dl *d, const char *path)
 
 bool dl_save(Dl *d, const char *dir)
 {
-	return ready(d) && checkpoint_folder(dir, &d->fail) &&
-	       trainer_save(&d->t, dir, false, &d->fail);
+	int folder = ready(d) ? checkpoint_folder(dir, &d->fail) : -1;
+	bool saved = folder >= 0 && trainer_save(&d->t, dir, false, &d->fail);
+	if (folder >= 0)
+		close(folder);
+	return saved;
 }
 
 bool dl_load_weights(Dl *d, const char *path)
