@@ -224,14 +224,38 @@ static void delta(const File *a, const File *b, bool params, const char *path)
 	json_decref(head);
 }
 
+static void print(const File *f, const char *name)
+{
+	Tensor t;
+
+	if (!tensor_find(f, name, &t))
+		die(f->path, "no such tensor");
+	for (size_t i = 0; i < t.bytes / elem_bytes(t.dtype); i++)
+		printf("%s%.9g", i ? " " : "", element(&t, i));
+	putchar('\n');
+}
+
+static int two_files(const char *cmd, const File *a, char **arg, bool params)
+{
+	File b = file_open(arg[1]);
+	bool same = true;
+
+	if (strcmp(cmd, "delta") == 0)
+		delta(a, &b, params, arg[2]);
+	else
+		same = compare(a, &b, params, strcmp(cmd, "near") == 0 ? strtod(arg[2], NULL) : 0);
+	json_decref(b.head);
+	return same ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
 	bool params = argc > 2 && strcmp(argv[2], "-p") == 0;
 	const char *cmd = argc > 1 ? argv[1] : "";
 	char **arg = argv + (params ? 3 : 2);
 	int n = argc - (params ? 3 : 2);
-	File a, b;
-	Tensor t;
+	int status = 0;
+	File a;
 
 	if (n < 1 || (strcmp(cmd, "list") != 0 && n < 2) || ((strcmp(cmd, "near") == 0 || strcmp(cmd, "delta") == 0) && n < 3)) {
 		fprintf(stderr, "usage: tensors list FILE | print FILE NAME | same [-p] A B | near [-p] A B REL | "
@@ -239,22 +263,12 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	a = file_open(arg[0]);
-	if (strcmp(cmd, "list") == 0) {
+	if (strcmp(cmd, "list") == 0)
 		list(&a);
-		return 0;
-	}
-	if (strcmp(cmd, "print") == 0) {
-		if (!tensor_find(&a, arg[1], &t))
-			die(arg[0], "no such tensor");
-		for (size_t i = 0; i < t.bytes / elem_bytes(t.dtype); i++)
-			printf("%s%.9g", i ? " " : "", element(&t, i));
-		putchar('\n');
-		return 0;
-	}
-	b = file_open(arg[1]);
-	if (strcmp(cmd, "delta") == 0) {
-		delta(&a, &b, params, arg[2]);
-		return 0;
-	}
-	return compare(&a, &b, params, strcmp(cmd, "near") == 0 ? strtod(arg[2], NULL) : 0) ? 0 : 1;
+	else if (strcmp(cmd, "print") == 0)
+		print(&a, arg[1]);
+	else
+		status = two_files(cmd, &a, arg, params);
+	json_decref(a.head);
+	return status;
 }
