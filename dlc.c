@@ -422,10 +422,42 @@ static const char *plan_json(Command *c)
 	return report_json(c->arena, c->module, &c->summary, &n);
 }
 
+static const char *trainer_path(const Command *c)
+{
+	return c->o.output ? c->o.output : c->module->name;
+}
+
+/* Before any work: that the trainer can be written where it is to go, and is not the model itself. An exit code, or
+ * -1 to go on. */
+static int check_output(Command *c)
+{
+	const char *path = trainer_path(c), *slash = strrchr(path, '/');
+	const char *folder = slash ? arena_strndup(c->arena, path, (size_t)(slash - path) + 1) : ".";
+	struct stat model, there;
+
+	if (!path[0])
+		return usage_error("-o: expected the name of a file, got ''");
+	if (access(folder, W_OK | X_OK) != 0) {
+		fprintf(stderr, "dlc: cannot write '%s': %s\n", path, strerror(errno));
+		return EXIT_USAGE;
+	}
+	if (stat(path, &there) != 0)
+		return -1;
+	if (S_ISDIR(there.st_mode)) {
+		fprintf(stderr, "dlc: cannot write '%s': it is a folder (-o names another file)\n", path);
+		return EXIT_USAGE;
+	}
+	if (stat(c->o.input, &model) == 0 && model.st_dev == there.st_dev && model.st_ino == there.st_ino) {
+		fprintf(stderr, "dlc: the trainer would replace the model '%s' (-o names another file)\n", path);
+		return EXIT_USAGE;
+	}
+	return -1;
+}
+
 static int build(Command *c)
 {
 	double start = now_seconds();
-	BuildOptions b = { .output = c->o.output ? c->o.output : c->module->name, .model_path = c->o.input,
+	BuildOptions b = { .output = trainer_path(c), .model_path = c->o.input,
 		           .json = plan_json(c), .fingerprint = report_fingerprint(c->arena, c->module),
 		           .budget_bytes = c->o.plan.budget, .micro_batch = c->summary.micro_batch,
 		           .threads = c->o.threads, .cc = c->o.cc, .keep_sources = c->o.keep_sources, .debug = c->o.debug };
@@ -456,8 +488,11 @@ static int write_json(Command *c)
 
 static int compile(Command *c)
 {
-	int code = plan(c);
+	int code = c->o.no_build || c->o.emit || c->o.min_budget ? -1 : check_output(c);
 
+	if (code >= 0)
+		return code;
+	code = plan(c);
 	if (c->o.min_budget && c->summary.min_budget_bytes > 0) {
 		printf("%lld\n", (long long)c->summary.min_budget_bytes);
 		return EXIT_DONE;

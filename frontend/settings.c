@@ -204,8 +204,8 @@ static double in_range(Train *t, const Expr *e, Val v, const char *key, AttrKind
 	double x = kind == A_BOOL ? v.b : val_number(v);
 	if (x >= low && x <= high)
 		return x;
-	front_error(f, &t->frame, e->span, "'%s' is %s, must be %s %g", key, val_text(f->arena, v),
-		    x < low ? "at least" : "at most", x < low ? low : high);
+	front_error(f, &t->frame, e->span, "'%s' is %s, must be %s %.15g", key,
+		    val_text(f->arena, v), x < low ? "at least" : "at most", x < low ? low : high);
 	return dflt;
 }
 
