@@ -389,6 +389,56 @@ static int own_bug(Command *c, const char *what)
 	return EXIT_BUG;
 }
 
+/* Sums of sizes are 64-bit numbers: what all values together may have, with room for what the planner adds (copies,
+ * replays, workspaces). */
+static const double most_bytes = 36028797018963968.0; /* 2^55 */
+
+typedef struct Total {
+	double bytes, largest;
+	const Type *type; /* the largest */
+	Span span;
+} Total;
+
+static void add_bytes(Total *t, const Type *type, Span span)
+{
+	double bytes = (double)type_bytes(type);
+
+	t->bytes += bytes;
+	if (bytes > t->largest) {
+		t->largest = bytes;
+		t->type = type;
+		t->span = span;
+	}
+}
+
+static void add_block(Total *t, const Block *b)
+{
+	for (const Node *n = b->first; n; n = n->next) {
+		for (int i = 0; i < n->nres; i++)
+			add_bytes(t, &n->res[i]->type, n->span);
+		if (n->body)
+			add_block(t, n->body);
+	}
+}
+
+/* False after a message where sizes are beyond any machine's, so that no sum of them can overflow. */
+static bool check_sizes(Command *c)
+{
+	for (const Func *f = c->module->funcs; f; f = f->next) {
+		Total t = { .span = NO_SPAN };
+
+		for (const Var *v = c->module->vars; v; v = v->next)
+			add_bytes(&t, &v->type, v->span);
+		add_block(&t, f->body);
+		if (t.bytes <= most_bytes)
+			continue;
+		diag_error(c->diag, t.span, "the values of the model have %.3g bytes, more than 2^55; the largest is %s", t.bytes,
+		           type_text(c->arena, t.type, false));
+		return false;
+	}
+	return true;
+}
+
 static int plan(Command *c)
 {
 	double start = now_seconds();
@@ -396,6 +446,8 @@ static int plan(Command *c)
 
 	/* A graph that is a step already (recorded elsewhere, or dumped late) is planned as it is. */
 	if (ir_find_func(c->module, "forward") && pass_run_until("optimizer", c->module, &c->cx) == PASS_FAILED)
+		return EXIT_INPUT;
+	if (!check_sizes(c))
 		return EXIT_INPUT;
 	if (!ir_find_func(c->module, "step")) {
 		diag_error(c->diag, NO_SPAN, "the graph has neither a function 'forward' nor 'step' to plan");
