@@ -121,13 +121,15 @@ static bool text_check(Diag *d, int source, const char *text, size_t len)
 
 /* ---- the stages ---- */
 
-/* "gpt-char" of "models/gpt-char.dl". */
+/* "gpt-char" of "models/gpt-char.dl"; "model" where there is no name. */
 static const char *model_name(Arena *a, const char *path)
 {
 	const char *base = strrchr(path, '/');
 	size_t n;
 
 	base = base ? base + 1 : path;
+	if (!strcmp(path, "-")) /* standard input */
+		return "model";
 	n = strlen(base);
 	if (n > 3 && !strcmp(base + n - 3, ".dl"))
 		n -= 3;
