@@ -17,6 +17,7 @@
 #include "frontend/frontend.h"
 #include "ir/base/size.h"
 #include "ir/ir.h"
+#include "passes/answers.h"
 #include "passes/check_plan.h"
 #include "passes/cost.h"
 #include "passes/pass.h"
@@ -26,12 +27,12 @@
 enum { EXIT_DONE = 0, EXIT_INPUT = 1, EXIT_USAGE = 2, EXIT_BUG = 3 };
 
 typedef struct Options {
-	const char *input, *output, *target, *json, *emit, *stop_after, *passes, *machine, *cc;
+	const char *input, *output, *target, *json, *emit, *stop_after, *passes, *machine, *cc, *svg, *page;
 	VEC(const char *) defines;
 	FrontOptions front;
 	PlannerOptions plan;
 	int threads;
-	bool no_build, min_budget, check_plan, keep_sources, debug, quiet;
+	bool no_build, min_budget, curve, explain, check_plan, keep_sources, debug, quiet;
 } Options;
 
 typedef struct Command {
@@ -44,6 +45,7 @@ typedef struct Command {
 	Module *module;
 	bool from_ir; /* the input was IR text */
 	PlanSummary summary;
+	PlanStudy study; /* where an answer needs it */
 	double plan_seconds, compile_seconds;
 } Command;
 
@@ -53,13 +55,17 @@ static const char usage_text[] =
 	"\n"
 	"plan:     --mem-budget SIZE   bytes that the trainer may hold: 4G, 512M, 1.5GiB, 4GB, 4096 (default: unlimited)\n"
 	"          --min-budget        prints the smallest feasible budget in bytes, and stops\n"
+	"          --curve             prints the whole trade-off between memory and predicted time, and stops\n"
+	"          --explain           says what fills the peak, what is replayed, what more or less memory would change\n"
 	"          --micro-batch N     samples of one micro-batch (default: chosen)\n"
 	"          --no-recompute      no replays    --optimizer-in-backward on|off    --allow-microbatch-stats\n"
 	"          --max-slowdown R    no plan slower than R times the unlimited one (default 10)\n"
 	"          --machine NAME      profile for predicted times    --threads N (default: all processors)\n"
 	"model:    -D NAME=VALUE       overrides a const, train.KEY or DATA.KEY    --precision P    --seed N\n"
 	"output:   -o FILE             the trainer (default: the model's name)    --no-build    --keep-sources    --debug\n"
-	"          --json FILE         the plan as one JSON object ('-': standard output)    --quiet\n"
+	"          --json FILE         the plan as one JSON object ('-': standard output); with --curve: an array\n"
+	"          --svg FILE          memory over time as a picture    --report FILE.html  a page with everything\n"
+	"          --quiet\n"
 	"inspect:  --emit=ir|dot|plan|c    --stop-after=PASS    --passes=LIST    --check-plan\n"
 	"          --print-after=PASS  --print-after-all  --print-changed  --time-passes  --verify-each\n"
 	"          --list-passes  --list-ops  --version  --help\n";
@@ -136,7 +142,8 @@ static void list_ops(void)
 enum {
 	O_BUDGET = 256, O_MIN_BUDGET, O_MICRO, O_NO_RECOMPUTE, O_IN_BACKWARD, O_ALLOW_STATS, O_SLOWDOWN, O_MACHINE, O_THREADS,
 	O_PRECISION, O_SEED, O_NO_BUILD, O_KEEP, O_DEBUG, O_JSON, O_QUIET, O_EMIT, O_STOP, O_PASSES, O_CHECK, O_PRINT_AFTER,
-	O_PRINT_ALL, O_PRINT_CHANGED, O_TIME, O_VERIFY, O_LIST_PASSES, O_LIST_OPS, O_VERSION, O_HELP, O_TARGET
+	O_PRINT_ALL, O_PRINT_CHANGED, O_TIME, O_VERIFY, O_LIST_PASSES, O_LIST_OPS, O_VERSION, O_HELP, O_TARGET,
+	O_CURVE, O_EXPLAIN, O_SVG, O_REPORT
 };
 
 static const struct option long_options[] = {
@@ -150,7 +157,9 @@ static const struct option long_options[] = {
 	{ "print-after", 1, 0, O_PRINT_AFTER }, { "print-after-all", 0, 0, O_PRINT_ALL },
 	{ "print-changed", 0, 0, O_PRINT_CHANGED }, { "time-passes", 0, 0, O_TIME }, { "verify-each", 0, 0, O_VERIFY },
 	{ "list-passes", 0, 0, O_LIST_PASSES }, { "list-ops", 0, 0, O_LIST_OPS }, { "version", 0, 0, O_VERSION },
-	{ "help", 0, 0, O_HELP }, { "target", 1, 0, O_TARGET }, { 0, 0, 0, 0 },
+	{ "help", 0, 0, O_HELP }, { "target", 1, 0, O_TARGET },
+	{ "curve", 0, 0, O_CURVE }, { "explain", 0, 0, O_EXPLAIN }, { "svg", 1, 0, O_SVG }, { "report", 1, 0, O_REPORT },
+	{ 0, 0, 0, 0 },
 };
 
 /* One option that only prints and ends the program; -1 when it is none. */
@@ -183,6 +192,8 @@ static bool set_plan_option(Command *c, int opt, const char *arg)
 	switch (opt) {
 	case O_BUDGET: return parse_budget(arg, &p->budget);
 	case O_MIN_BUDGET: c->o.min_budget = true; return true;
+	case O_CURVE: c->o.curve = true; return true;
+	case O_EXPLAIN: c->o.explain = true; return true;
 	case O_MICRO: return parse_count("micro-batch", arg, 1, INT32_MAX, &p->micro_batch);
 	case O_NO_RECOMPUTE: p->recompute = false; return true;
 	case O_ALLOW_STATS: p->allow_microbatch_stats = true; return true;
@@ -223,6 +234,8 @@ static bool set_option(Command *c, int opt, const char *arg)
 	case O_KEEP: o->keep_sources = true; return true;
 	case O_DEBUG: o->debug = true; return true;
 	case O_JSON: o->json = arg; return true;
+	case O_SVG: o->svg = arg; return true;
+	case O_REPORT: o->page = arg; return true;
 	case O_QUIET: o->quiet = true; return true;
 	case O_EMIT: o->emit = arg; return true;
 	case O_STOP: o->stop_after = arg; return true;
@@ -439,11 +452,9 @@ static bool check_sizes(Command *c)
 	return true;
 }
 
-static int plan(Command *c)
+/* The step, up to where the planner takes over; an exit code, or -1 to go on. */
+static int derive(Command *c)
 {
-	double start = now_seconds();
-	PlannerResult r;
-
 	/* A graph that is a step already (recorded elsewhere, or dumped late) is planned as it is. */
 	if (ir_find_func(c->module, "forward") && pass_run_until("optimizer", c->module, &c->cx) == PASS_FAILED)
 		return EXIT_INPUT;
@@ -453,7 +464,24 @@ static int plan(Command *c)
 		diag_error(c->diag, NO_SPAN, "the graph has neither a function 'forward' nor 'step' to plan");
 		return EXIT_INPUT;
 	}
-	r = planner_run(c->module, &c->cx, &c->o.plan, &c->summary);
+	return -1;
+}
+
+/* Answers about what other budgets would give. */
+static bool wants_study(const Options *o)
+{
+	return o->explain || o->page;
+}
+
+static int plan(Command *c)
+{
+	double start = now_seconds();
+	PlannerResult r;
+	int code = derive(c);
+
+	if (code >= 0)
+		return code;
+	r = planner_study(c->module, &c->cx, &c->o.plan, &c->summary, wants_study(&c->o) ? &c->study : NULL);
 	c->plan_seconds = now_seconds() - start;
 	if (c->cx.time_passes)
 		pass_print_times(stderr, &c->cx);
@@ -466,10 +494,17 @@ static int plan(Command *c)
 	return -1;
 }
 
-static const char *plan_json(Command *c)
+static ReportNames names(const Command *c)
 {
 	const Section *train = ir_find_section(c->module, "train", "");
-	ReportNames n = { c->o.target, ir_setting_str(train, "precision", "fp32"), c->plan_seconds, c->compile_seconds };
+
+	return (ReportNames){ c->o.target, ir_setting_str(train, "precision", "fp32"), c->plan_seconds,
+		              c->compile_seconds };
+}
+
+static const char *plan_json(Command *c)
+{
+	ReportNames n = names(c);
 
 	return report_json(c->arena, c->module, &c->summary, &n);
 }
@@ -526,24 +561,92 @@ static int build(Command *c)
 	return -1;
 }
 
-static int write_json(Command *c)
-{
-	FILE *f = strcmp(c->o.json, "-") == 0 ? stdout : fopen(c->o.json, "w");
-	bool good = f && fprintf(f, "%s\n", plan_json(c)) > 0;
+/* ---- answers ---- */
 
-	if (f && f != stdout)
+typedef void (*Writer)(Command *c, FILE *out);
+
+/* A file appears whole or not at all: it is written under another name beside its own. What is there and is no plain
+ * file (a device, a pipe, a link) is written to. "-" is standard output. */
+static int write_file(Command *c, const char *path, Writer write)
+{
+	bool plain, good;
+	struct stat st;
+	const char *name;
+	FILE *f;
+
+	if (strcmp(path, "-") == 0) {
+		write(c, stdout);
+		return -1;
+	}
+	plain = lstat(path, &st) != 0 || S_ISREG(st.st_mode);
+	name = plain ? arena_printf(c->arena, "%s.%ld.tmp", path, (long)getpid()) : path;
+	f = fopen(name, "w");
+	if (f)
+		write(c, f);
+	good = f && !ferror(f);
+	if (f)
 		good = fclose(f) == 0 && good;
-	if (!good)
-		fprintf(stderr, "dlc: %s: %s\n", c->o.json, strerror(errno));
-	return good ? EXIT_DONE : EXIT_USAGE;
+	if (good && plain)
+		good = rename(name, path) == 0;
+	if (good)
+		return -1;
+	fprintf(stderr, "dlc: %s: %s\n", path, strerror(errno));
+	if (f && plain)
+		unlink(name);
+	return EXIT_USAGE;
+}
+
+static void write_plan_json(Command *c, FILE *out)
+{
+	fprintf(out, "%s\n", plan_json(c));
+}
+
+static void write_curve_json(Command *c, FILE *out)
+{
+	ReportNames n = names(c);
+
+	fprintf(out, "%s\n", report_curve_json(c->arena, c->module, c->study.point, c->study.npoints, &n));
+}
+
+/* Standard output may be for JSON alone. */
+static FILE *words(const Command *c)
+{
+	return c->o.json && strcmp(c->o.json, "-") == 0 ? stderr : stdout;
+}
+
+/* The table, unless standard output is for the JSON array. */
+static int write_curve(Command *c)
+{
+	int code;
+
+	if (words(c) == stdout && !c->o.quiet)
+		curve_table(stdout, c->arena, c->module, c->study.point, c->study.npoints);
+	code = c->o.json ? write_file(c, c->o.json, write_curve_json) : -1;
+	return code >= 0 ? code : EXIT_DONE;
+}
+
+/* --curve alone needs no plan of its own. */
+static int curve(Command *c)
+{
+	double start = now_seconds();
+	int code = derive(c);
+
+	if (code >= 0)
+		return code;
+	if (!planner_curve(c->module, &c->cx, &c->o.plan, &c->study.point, &c->study.npoints))
+		return EXIT_INPUT;
+	c->plan_seconds = now_seconds() - start;
+	return write_curve(c);
 }
 
 static int compile(Command *c)
 {
-	int code = c->o.no_build || c->o.emit || c->o.min_budget ? -1 : check_output(c);
+	int code = c->o.no_build || c->o.emit || c->o.min_budget || c->o.curve ? -1 : check_output(c);
 
 	if (code >= 0)
 		return code;
+	if (c->o.curve && !c->o.min_budget)
+		return curve(c);
 	code = plan(c);
 	if (c->o.min_budget && c->summary.min_budget_bytes > 0) {
 		printf("%lld\n", (long long)c->summary.min_budget_bytes);
@@ -551,13 +654,15 @@ static int compile(Command *c)
 	}
 	if (code >= 0)
 		return code;
-	if (c->o.check_plan) /* standard output may be for JSON alone */
-		fputs("the plan holds\n", c->o.json && strcmp(c->o.json, "-") == 0 ? stderr : stdout);
+	if (c->o.check_plan)
+		fputs("the plan holds\n", words(c));
 	if (c->o.emit)
 		return emit(c);
 	if (!c->o.no_build && (code = build(c)) >= 0)
 		return code;
-	return c->o.json ? write_json(c) : EXIT_DONE;
+	if (c->o.json && (code = write_file(c, c->o.json, write_plan_json)) >= 0)
+		return code;
+	return EXIT_DONE;
 }
 
 static int run(Command *c, int argc, char **argv)

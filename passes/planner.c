@@ -19,6 +19,7 @@
 #include "recompute.h"
 #include "schedule.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 typedef struct Candidate {
@@ -157,10 +158,25 @@ static int64_t arena_of(Planner *p, const Choice *c)
 	return *known > p->floor ? *known : p->floor;
 }
 
-static const Choice *first_that_fits(Planner *p, int64_t budget)
+/* Which choices a question is about: those of one micro-batch (0: any) that take at most so many seconds. */
+typedef struct Among {
+	int64_t micro_batch;
+	double seconds;
+} Among;
+
+static const Among everything = { 0, INFINITY };
+
+static bool is_among(const Choice *c, Among among)
+{
+	return c->seconds <= among.seconds &&
+	       (among.micro_batch == 0 || c->candidate->micro_batch == among.micro_batch);
+}
+
+static const Choice *first_that_fits(Planner *p, int64_t budget, Among among)
 {
 	for (size_t i = 0; i < p->nchoices; i++)
-		if (p->choice[i].bound <= budget && arena_of(p, &p->choice[i]) <= budget)
+		if (p->choice[i].bound <= budget && is_among(&p->choice[i], among) &&
+		    arena_of(p, &p->choice[i]) <= budget)
 			return &p->choice[i];
 	return NULL;
 }
@@ -174,15 +190,17 @@ static int compare_bounds(const void *pa, const void *pb)
 	return *a < *b ? -1 : *a > *b;
 }
 
-static const Choice *smallest(Planner *p)
+static const Choice *smallest(Planner *p, Among among)
 {
 	const Choice **by_bound = ARENA_ARRAY(p->arena, p->nchoices, const Choice *);
 	const Choice *best = NULL;
+	size_t n = 0;
 
 	for (size_t i = 0; i < p->nchoices; i++)
-		by_bound[i] = &p->choice[i];
-	qsort(by_bound, p->nchoices, sizeof *by_bound, compare_bounds);
-	for (size_t i = 0; i < p->nchoices; i++) {
+		if (is_among(&p->choice[i], among))
+			by_bound[n++] = &p->choice[i];
+	qsort(by_bound, n, sizeof *by_bound, compare_bounds);
+	for (size_t i = 0; i < n; i++) {
 		if (best && by_bound[i]->bound >= arena_of(p, best))
 			break;
 		if (!best || arena_of(p, by_bound[i]) < arena_of(p, best))
@@ -275,7 +293,8 @@ static void sum_peak(const Timeline *t, const TPlan *p, const TLives *l, PlanByt
 	}
 }
 
-static void summarize(Planner *p, const Choice *c, PlanSummary *out)
+/* `least` is the answer to the smallest budget. */
+static void summarize(Planner *p, const Choice *c, const Choice *least, int64_t budget, PlanSummary *out)
 {
 	const Timeline *t = c->candidate->timeline;
 	Arena *scratch = arena_new();
@@ -283,7 +302,7 @@ static void summarize(Planner *p, const Choice *c, PlanSummary *out)
 	TPlan plain = c->candidate->trajectory.plan[0];
 	TLives lives = timeline_lives(t, scratch, &plan, NULL);
 
-	out->batch = p->m->batch;
+	*out = (PlanSummary){ .batch = p->m->batch, .budget_bytes = budget, .min_budget_bytes = arena_of(p, least) };
 	out->micro_batch = c->candidate->micro_batch;
 	out->accumulation_steps = p->m->batch / out->micro_batch;
 	out->chunks = 1;
@@ -330,35 +349,137 @@ static void say_too_small(Planner *p, const PlanSummary *s)
 	          (long long)s->micro_batch, (long long)s->batch);
 }
 
-static PlannerResult run(Planner *p, PlanSummary *out)
+/* ---- the trade-off ---- */
+
+/* Walks down from the plan without a limit: the next budget is a step smaller in the logarithm of the arena. */
+static int sample_curve(Planner *p, const Choice *least, const Choice *point[PLAN_CURVE_POINTS])
+{
+	int64_t bottom = arena_of(p, least);
+	double ratio = pow((double)arena_of(p, &p->choice[0]) / (double)bottom, 1.0 / (PLAN_CURVE_POINTS - 1));
+	const Choice *c = first_that_fits(p, INT64_MAX, everything);
+	int n = 0;
+
+	while (n < PLAN_CURVE_POINTS - 1 && arena_of(p, c) > bottom) {
+		int64_t budget = (int64_t)((double)arena_of(p, c) / ratio);
+
+		point[n++] = c;
+		if (budget >= arena_of(p, c))
+			budget = arena_of(p, c) - 1;
+		c = first_that_fits(p, budget < bottom ? bottom : budget, everything);
+	}
+	point[n++] = first_that_fits(p, bottom, everything);
+	return n;
+}
+
+static PlanSummary *make_curve(Planner *p, const Choice *least, int *n)
+{
+	const Choice *found[PLAN_CURVE_POINTS];
+	PlanSummary *point;
+
+	*n = sample_curve(p, least, found);
+	point = ARENA_ARRAY(p->m->arena, *n, PlanSummary);
+	for (int i = 0; i < *n; i++) {
+		const Choice *c = found[*n - 1 - i];
+
+		summarize(p, c, least, arena_of(p, c), &point[i]);
+	}
+	return point;
+}
+
+/* The smallest micro-batch above that of the answer; 0 where there is none. */
+static int64_t next_larger(const Planner *p, int64_t micro_batch)
+{
+	int64_t next = 0;
+
+	for (size_t i = 0; i < p->candidates.len; i++) {
+		int64_t b = p->candidates.at[i].micro_batch;
+
+		if (b > micro_batch && (next == 0 || b < next))
+			next = b;
+	}
+	return next;
+}
+
+static void note(Planner *p, const Choice *c, const Choice *least, int64_t budget, PlanSummary *out)
+{
+	if (c)
+		summarize(p, c, least, budget, out);
+}
+
+static void study_around(Planner *p, const Choice *chosen, const Choice *least, PlanStudy *s)
+{
+	int64_t arena = arena_of(p, chosen), budget = p->o->budget == INT64_MAX ? arena : p->o->budget;
+	int64_t more = budget + budget / 10, less = budget - budget / 10;
+	int64_t larger = next_larger(p, chosen->candidate->micro_batch);
+
+	note(p, first_that_fits(p, more, everything), least, more, &s->more);
+	note(p, first_that_fits(p, less, everything), least, less, &s->less);
+	if (larger == 0)
+		return;
+	note(p, smallest(p, (Among){ larger, INFINITY }), least, budget, &s->larger_least);
+	note(p, first_that_fits(p, budget, (Among){ larger, INFINITY }), least, budget, &s->larger_within);
+	note(p, smallest(p, (Among){ larger, chosen->seconds }), least, budget, &s->larger_as_fast);
+}
+
+/* ---- from the top ---- */
+
+static bool prepare(Planner *p)
+{
+	if (!make_candidates(p))
+		return false;
+	order_choices(p);
+	place_one_sample(p);
+	return true;
+}
+
+static PlannerResult run(Planner *p, PlanSummary *out, PlanStudy *study)
 {
 	const Choice *least, *chosen;
 
-	if (!make_candidates(p))
+	if (!prepare(p))
 		return PLAN_FAILED;
-	order_choices(p);
-	place_one_sample(p);
-	least = smallest(p);
-	chosen = first_that_fits(p, p->o->budget);
-	summarize(p, chosen ? chosen : least, out);
-	out->min_budget_bytes = arena_of(p, least);
-	out->budget_bytes = p->o->budget;
+	least = smallest(p, everything);
+	chosen = first_that_fits(p, p->o->budget, everything);
+	summarize(p, chosen ? chosen : least, least, p->o->budget, out);
+	if (study)
+		study->point = make_curve(p, least, &study->npoints);
 	if (!chosen) {
 		say_too_small(p, out);
 		return PLAN_TOO_SMALL;
 	}
+	if (study)
+		study_around(p, chosen, least, study);
 	materialize(p, chosen);
 	place_batched(p, chosen->candidate->micro_batch, out->arena_bytes);
 	return PLAN_OK;
 }
 
-PlannerResult planner_run(Module *m, PassCtx *cx, const PlannerOptions *o, PlanSummary *out)
+PlannerResult planner_study(Module *m, PassCtx *cx, const PlannerOptions *o, PlanSummary *out, PlanStudy *study)
 {
 	Planner p = { .m = m, .cx = cx, .o = o, .arena = arena_new() };
 	PlannerResult result;
 
 	*out = (PlanSummary){ 0 };
-	result = run(&p, out);
+	if (study)
+		*study = (PlanStudy){ 0 };
+	result = run(&p, out, study);
 	arena_free(p.arena);
 	return result;
+}
+
+PlannerResult planner_run(Module *m, PassCtx *cx, const PlannerOptions *o, PlanSummary *out)
+{
+	return planner_study(m, cx, o, out, NULL);
+}
+
+bool planner_curve(Module *m, PassCtx *cx, const PlannerOptions *o, PlanSummary **points, int *n)
+{
+	Planner p = { .m = m, .cx = cx, .o = o, .arena = arena_new() };
+	bool good = prepare(&p);
+
+	*n = 0;
+	if (good)
+		*points = make_curve(&p, smallest(&p, everything), n);
+	arena_free(p.arena);
+	return good;
 }

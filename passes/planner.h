@@ -28,10 +28,32 @@ typedef struct PlannerOptions {
 	double max_slowdown;   /* plans slower than this times the unlimited step are not considered; 10 */
 } PlannerOptions;
 
+/* The neighbourhood of an answer: the curve that it lies on, and what other choices would have needed.
+ * A summary with arena_bytes 0 stands for "there is none". */
+typedef struct PlanStudy {
+	PlanSummary *point;    /* the trade-off: see planner_curve */
+	int npoints;
+	PlanSummary more, less; /* the answers with 10 % more and 10 % less than the budget (of an unlimited one: the arena) */
+	/* Of the next larger micro-batch that was considered: its plan of the smallest arena; its fastest one within the
+	 * budget; and of its plans at least as fast as the answer the one of the smallest arena. */
+	PlanSummary larger_least, larger_within, larger_as_fast;
+} PlanStudy;
+
 typedef enum PlannerResult { PLAN_OK, PLAN_TOO_SMALL, PLAN_FAILED } PlannerResult;
 
 /* Takes a module after `optimizer` and leaves it placed (all functions), with the summary filled. PLAN_TOO_SMALL
  * fills min_budget_bytes and peak for the smallest plan, and gives the diagnostic. */
 PlannerResult planner_run(Module *m, PassCtx *cx, const PlannerOptions *o, PlanSummary *out);
+
+/* The same, and fills *study (points in m->arena) also where the budget is too small. */
+PlannerResult planner_study(Module *m, PassCtx *cx, const PlannerOptions *o, PlanSummary *out, PlanStudy *study);
+
+enum { PLAN_CURVE_POINTS = 40 };
+
+/* The trade-off alone: answers from the smallest feasible budget to the one above which more memory buys nothing, in that
+ * order: arenas ascend and predicted seconds do not. At most PLAN_CURVE_POINTS of them, spread evenly in the
+ * logarithm of the arena, both ends among them. Each has as its budget the smallest one that it answers. The budget
+ * of the options is not asked. The module is left half lowered, with its variables and settings. False after diagnostics. */
+bool planner_curve(Module *m, PassCtx *cx, const PlannerOptions *o, PlanSummary **points, int *n);
 
 #endif

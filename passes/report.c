@@ -39,11 +39,9 @@ static json_t *recompute_object(const PlanSummary *s)
 	return o;
 }
 
-const char *report_json(Arena *a, const Module *m, const PlanSummary *s, const ReportNames *n)
+static json_t *plan_object(const Module *m, const PlanSummary *s, const ReportNames *n)
 {
 	json_t *o = json_object();
-	char *text;
-	const char *copy;
 
 	json_object_set_new(o, "model", json_string(m->name));
 	json_object_set_new(o, "target", json_string(n->target));
@@ -64,11 +62,44 @@ const char *report_json(Arena *a, const Module *m, const PlanSummary *s, const R
 	put_real(o, "compile_seconds", n->compile_seconds);
 	json_object_set_new(o, "bytes", bytes_object(&s->peak));
 	json_object_set_new(o, "recompute", recompute_object(s));
-	text = json_dumps(o, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9));
-	copy = arena_strdup(a, text ? text : "{}");
+	return o;
+}
+
+/* The text of a value, in the arena; the value is given up. */
+static const char *dump(Arena *a, json_t *o)
+{
+	char *text = json_dumps(o, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9));
+	const char *copy = arena_strdup(a, text ? text : "null");
+
 	free(text);
 	json_decref(o);
 	return copy;
+}
+
+const char *report_json(Arena *a, const Module *m, const PlanSummary *s, const ReportNames *n)
+{
+	return dump(a, plan_object(m, s, n));
+}
+
+const char *report_curve_json(Arena *a, const Module *m, const PlanSummary *point, int n, const ReportNames *names)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < n; i++)
+		json_array_append_new(list, plan_object(m, &point[i], names));
+	return dump(a, list);
+}
+
+const char *report_seconds(Arena *a, double seconds)
+{
+	static const char *const names[] = { "s", "ms", "us", "ns" };
+	int unit = 0;
+
+	while (unit < 3 && seconds < 0.9995) {
+		seconds *= 1000;
+		unit++;
+	}
+	return arena_printf(a, "%.*f %s", seconds < 9.995 ? 2 : seconds < 99.95 ? 1 : 0, seconds, names[unit]);
 }
 
 void report_text(FILE *out, Arena *a, const Module *m, const PlanSummary *s)
@@ -104,8 +135,7 @@ static void last_uses(const Block *b, int32_t *last)
 	}
 }
 
-/* The ops of a kernel, as "gelu" or "add+gelu+...". */
-static const char *op_text(Arena *a, const Node *n)
+const char *report_op(Arena *a, const Node *n)
 {
 	const char *first = NULL, *last = NULL;
 	int count = 0;
@@ -129,7 +159,7 @@ static void plan_line(FILE *out, Arena *a, const Module *m, const Node *n, int i
 {
 	const Value *v = n->res[i];
 
-	fprintf(out, "%5d  %-20.20s %%%-5d %-22s 0x%08" PRIx64 " %10s  %5d..%-5d %s%s\n", n->pos, op_text(a, n), v->id,
+	fprintf(out, "%5d  %-20.20s %%%-5d %-22s 0x%08" PRIx64 " %10s  %5d..%-5d %s%s\n", n->pos, report_op(a, n), v->id,
 	        type_text(a, &v->type, false), (uint64_t)v->offset, size_text(a, type_bytes(&v->type)), n->pos,
 	        last[v->id] > n->pos ? last[v->id] : n->pos, diag_where(m->diag, a, n->span),
 	        n->replay_of ? "  recomputed" : "");
@@ -149,7 +179,7 @@ static void plan_block(FILE *out, Arena *a, const Module *m, const Block *b, con
 		for (int i = 0; i < n->nres; i++)
 			plan_line(out, a, m, n, i, last);
 		if (n->nres == 0)
-			fprintf(out, "%5d  %s\n", n->pos, n->op == OP_fused ? op_text(a, n) : ir_ops[n->op].name);
+			fprintf(out, "%5d  %s\n", n->pos, n->op == OP_fused ? report_op(a, n) : ir_ops[n->op].name);
 		if (n->work_bytes > 0)
 			fprintf(out, "%5d  %-20s %-6s %-22s 0x%08" PRIx64 " %10s\n", n->pos, "workspace", "", "",
 			        (uint64_t)n->work_offset, size_text(a, n->work_bytes));

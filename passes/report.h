@@ -12,6 +12,15 @@ typedef struct ReportNames {
 /* The object of `dlc --json` (one line of JSON, in the arena). Unlimited budgets are null. */
 const char *report_json(Arena *a, const Module *m, const PlanSummary *s, const ReportNames *n);
 
+/* The array of `dlc --curve --json`: such an object for each of n summaries. */
+const char *report_curve_json(Arena *a, const Module *m, const PlanSummary *point, int n, const ReportNames *names);
+
+/* "3.21 ms", with three digits; in the arena. */
+const char *report_seconds(Arena *a, double seconds);
+
+/* What a node computes, for people: "matmul"; a kernel as "gelu", "add+gelu" or "add..sum". */
+const char *report_op(Arena *a, const Node *n);
+
 /* A few lines: arena, what fills it, micro-batch, replays, predicted step. */
 void report_text(FILE *out, Arena *a, const Module *m, const PlanSummary *s);
 
