@@ -66,5 +66,7 @@ const char *size_text(Arena *a, int64_t bytes)
 	}
 	if (unit == 0)
 		return arena_printf(a, "%lld bytes", (long long)bytes);
-	return arena_printf(a, "%.*f %s", value < 10 ? 2 : value < 100 ? 1 : 0, value, names[unit]);
+	int digits = value < 10 ? 2 : value < 100 ? 1 : 0;
+	double step = digits == 2 ? 100 : digits == 1 ? 10 : 1;
+	return arena_printf(a, "%.*f %s", digits, ceil(value * step) / step, names[unit]);
 }

@@ -10,7 +10,7 @@
 /* Parses the whole text. False with a reason ("unknown unit 'Q'") where it is no size, below 1 byte, or above 2^62. */
 bool size_parse(const char *text, int64_t *bytes, char why[128]);
 
-/* "1.5 MiB", with three digits; in the arena. */
+/* "1.50 MiB", three digits, rounded up, so that a budget as printed is enough; in the arena. */
 const char *size_text(Arena *a, int64_t bytes);
 
 #endif
