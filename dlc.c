@@ -639,6 +639,37 @@ static int curve(Command *c)
 	return write_curve(c);
 }
 
+static void write_svg(Command *c, FILE *out)
+{
+	View v = view_make(c->arena, c->module, &c->cx);
+
+	picture_svg(out, c->arena, &v, &c->summary, true);
+}
+
+static void write_page(Command *c, FILE *out)
+{
+	View v = view_make(c->arena, c->module, &c->cx);
+
+	page_html(out, c->arena, &v, &c->summary, &c->study);
+}
+
+/* What was asked for about a plan; an exit code, or -1 to go on. */
+static int write_answers(Command *c)
+{
+	int code = -1;
+
+	if (c->o.explain) {
+		View v = view_make(c->arena, c->module, &c->cx);
+
+		explain_text(words(c), c->arena, &v, &c->summary, &c->study);
+	}
+	if (c->o.svg)
+		code = write_file(c, c->o.svg, write_svg);
+	if (code < 0 && c->o.page)
+		code = write_file(c, c->o.page, write_page);
+	return code;
+}
+
 static int compile(Command *c)
 {
 	int code = c->o.no_build || c->o.emit || c->o.min_budget || c->o.curve ? -1 : check_output(c);
@@ -659,6 +690,8 @@ static int compile(Command *c)
 	if (c->o.emit)
 		return emit(c);
 	if (!c->o.no_build && (code = build(c)) >= 0)
+		return code;
+	if ((code = write_answers(c)) >= 0)
 		return code;
 	if (c->o.json && (code = write_file(c, c->o.json, write_plan_json)) >= 0)
 		return code;

@@ -1,10 +1,11 @@
-/* The trade-off between memory and time, as a table (see answers.h). */
+/* The trade-off between memory and time, as a table and as a drawing (see answers.h). */
 #include "answers.h"
 
 #include "../ir/base/size.h"
 #include "report.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 static double share(const PlanSummary *s)
 {
@@ -39,4 +40,98 @@ void curve_table(FILE *out, Arena *a, const Module *m, const PlanSummary *point,
 		        arena_printf(a, "%" PRId64 " x %" PRId64, s->accumulation_steps, s->micro_batch),
 		        s->recompute_nodes, share(s), report_seconds(a, s->step_seconds), slower(a, s, last));
 	}
+}
+
+/* ---- the drawing ---- */
+
+enum { WIDTH = 720, HEIGHT = 340, LEFT = 64, RIGHT = 704, TOP = 20, BOTTOM = 292 };
+
+typedef struct Chart {
+	FILE *out;
+	Arena *a;
+	double low, high; /* of the logarithm of bytes */
+	double top;       /* seconds */
+} Chart;
+
+static double x_of(const Chart *c, double bytes)
+{
+	return LEFT + (log(bytes) - c->low) / (c->high - c->low) * (RIGHT - LEFT);
+}
+
+static double y_of(const Chart *c, double seconds)
+{
+	return BOTTOM - seconds / c->top * (BOTTOM - TOP);
+}
+
+static void draw_bytes_tick(const Chart *c, double bytes)
+{
+	fprintf(c->out, "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
+	        x_of(c, bytes), TOP, BOTTOM, x_of(c, bytes), BOTTOM + 18, size_text(c->a, (int64_t)bytes));
+}
+
+/* Round sizes where the axis is short, powers of two where it is long. */
+static void draw_bytes_axis(const Chart *c)
+{
+	double low = exp(c->low), high = exp(c->high), unit, tick;
+
+	if (high / low > 6) {
+		int every = (int)ceil(log2(high / low) / 7);
+
+		for (double x = exp2(ceil(log2(low))); x <= high; x *= exp2(every))
+			draw_bytes_tick(c, x);
+		return;
+	}
+	answer_unit((int64_t)high, &unit);
+	tick = answer_tick((high - low) / unit, 6) * unit;
+	for (double x = ceil(low / tick) * tick; x <= high; x += tick)
+		draw_bytes_tick(c, x);
+}
+
+static void draw_seconds_axis(const Chart *c)
+{
+	double tick = answer_tick(c->top, 6);
+
+	for (int i = 0; i * tick <= c->top; i++)
+		fprintf(c->out, "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
+		        LEFT, y_of(c, i * tick), RIGHT, LEFT - 6, y_of(c, i * tick) + 4,
+		        i ? report_seconds(c->a, i * tick) : "0");
+}
+
+/* What a budget between two points gets is the answer to the smaller one: a staircase. */
+static void draw_points(const Chart *c, const PlanSummary *point, int n)
+{
+	for (int i = 0; i < n; i++)
+		fprintf(c->out, i == 0 ? "<path class=\"live\" d=\"M%.1f %.1f" : "H%.1fV%.1f",
+		        x_of(c, (double)point[i].arena_bytes), y_of(c, point[i].step_seconds));
+	fprintf(c->out, "H%d\"/>\n", RIGHT);
+	for (int i = 0; i < n; i++)
+		fprintf(c->out, "<circle class=\"k0\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>%s: %s, %" PRId64 " x %" PRId64
+		        ", %" PRId64 " replays</title></circle>\n",
+		        x_of(c, (double)point[i].arena_bytes), y_of(c, point[i].step_seconds),
+		        size_text(c->a, point[i].arena_bytes), report_seconds(c->a, point[i].step_seconds),
+		        point[i].accumulation_steps, point[i].micro_batch, point[i].recompute_nodes);
+}
+
+void curve_svg(FILE *out, Arena *a, const PlanSummary *point, int n, const PlanSummary *now)
+{
+	double first = (double)point[0].arena_bytes, last = (double)point[n - 1].arena_bytes;
+	Chart c = { out, a, log(first / 1.04), log(last * 1.06), point[0].step_seconds * 1.08 };
+	double x = x_of(&c, (double)now->arena_bytes), y = y_of(&c, now->step_seconds);
+	bool left = x > (LEFT + RIGHT) / 2.0;
+
+	fprintf(out, "<svg class=\"dlc\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"Predicted time of a step against memory, "
+	        "from %s at %s to %s at %s\">\n", WIDTH, HEIGHT, report_seconds(a, point[0].step_seconds),
+	        size_text(a, point[0].arena_bytes), report_seconds(a, point[n - 1].step_seconds),
+	        size_text(a, point[n - 1].arena_bytes));
+	fprintf(out, "<rect class=\"ground\" width=\"%d\" height=\"%d\"/>\n", WIDTH, HEIGHT);
+	if (!(c.top > 0))
+		c.top = 1;
+	draw_bytes_axis(&c);
+	draw_seconds_axis(&c);
+	draw_points(&c, point, n);
+	fprintf(out, "<circle class=\"p1\" cx=\"%.1f\" cy=\"%.1f\" r=\"6\"/>"
+	        "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">this plan</text>\n", x, y, x + (left ? -2 : 2), y - 12,
+	        left ? "end" : "start");
+	fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" class=\"quiet\">memory</text>"
+	        "<text x=\"%d\" y=\"12\" class=\"quiet\">predicted time of a step</text></svg>\n", RIGHT, BOTTOM + 38, LEFT);
 }
