@@ -20,6 +20,7 @@
 #include "passes/answers.h"
 #include "passes/check_plan.h"
 #include "passes/cost.h"
+#include "passes/pack_csv.h"
 #include "passes/pass.h"
 #include "passes/planner.h"
 #include "passes/report.h"
@@ -470,7 +471,7 @@ static int derive(Command *c)
 /* Answers about what other budgets would give. */
 static bool wants_study(const Options *o)
 {
-	return o->explain || o->page;
+	return o->explain || o->page || o->curve;
 }
 
 static int plan(Command *c)
@@ -507,6 +508,17 @@ static const char *plan_json(Command *c)
 	ReportNames n = names(c);
 
 	return report_json(c->arena, c->module, &c->summary, &n);
+}
+
+/* Where words go: standard output may be for JSON or a picture alone. */
+static FILE *words(const Command *c)
+{
+	const char *const files[] = { c->o.json, c->o.svg, c->o.page };
+
+	for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+		if (files[i] && strcmp(files[i], "-") == 0)
+			return stderr;
+	return stdout;
 }
 
 static const char *trainer_path(const Command *c)
@@ -554,8 +566,9 @@ static int build(Command *c)
 	if (!c->backend->build(c->module, &b))
 		return EXIT_USAGE;
 	c->compile_seconds = now_seconds() - start;
-	if (!c->o.quiet && !(c->o.json && strcmp(c->o.json, "-") == 0)) {
-		report_text(stdout, c->arena, c->module, &c->summary);
+	if (!c->o.quiet && words(c) == stdout) {
+		if (!c->o.explain)
+			report_text(stdout, c->arena, c->module, &c->summary);
 		printf("  written: %s\n", b.output);
 	}
 	return -1;
@@ -570,7 +583,7 @@ typedef void (*Writer)(Command *c, FILE *out);
 static int write_file(Command *c, const char *path, Writer write)
 {
 	bool plain, good;
-	struct stat st;
+	struct stat st, model;
 	const char *name;
 	FILE *f;
 
@@ -578,6 +591,9 @@ static int write_file(Command *c, const char *path, Writer write)
 		write(c, stdout);
 		return -1;
 	}
+	if (stat(path, &st) == 0 && stat(c->o.input, &model) == 0 && st.st_dev == model.st_dev &&
+	    st.st_ino == model.st_ino)
+		return usage_error("'%s' would replace the model", path);
 	plain = lstat(path, &st) != 0 || S_ISREG(st.st_mode);
 	name = plain ? arena_printf(c->arena, "%s.%ld.tmp", path, (long)getpid()) : path;
 	f = fopen(name, "w");
@@ -608,18 +624,12 @@ static void write_curve_json(Command *c, FILE *out)
 	fprintf(out, "%s\n", report_curve_json(c->arena, c->module, c->study.point, c->study.npoints, &n));
 }
 
-/* Standard output may be for JSON alone. */
-static FILE *words(const Command *c)
-{
-	return c->o.json && strcmp(c->o.json, "-") == 0 ? stderr : stdout;
-}
-
 /* The table, unless standard output is for the JSON array. */
 static int write_curve(Command *c)
 {
 	int code;
 
-	if (words(c) == stdout && !c->o.quiet)
+	if (words(c) == stdout)
 		curve_table(stdout, c->arena, c->module, c->study.point, c->study.npoints);
 	code = c->o.json ? write_file(c, c->o.json, write_curve_json) : -1;
 	return code >= 0 ? code : EXIT_DONE;
@@ -676,7 +686,7 @@ static int compile(Command *c)
 
 	if (code >= 0)
 		return code;
-	if (c->o.curve && !c->o.min_budget)
+	if (c->o.curve && !c->o.min_budget && !c->o.explain && !c->o.svg && !c->o.page)
 		return curve(c);
 	code = plan(c);
 	if (c->o.min_budget && c->summary.min_budget_bytes > 0) {
@@ -689,10 +699,12 @@ static int compile(Command *c)
 		fputs("the plan holds\n", words(c));
 	if (c->o.emit)
 		return emit(c);
-	if (!c->o.no_build && (code = build(c)) >= 0)
+	if (!c->o.no_build && !c->o.curve && (code = build(c)) >= 0)
 		return code;
 	if ((code = write_answers(c)) >= 0)
 		return code;
+	if (c->o.curve)
+		return write_curve(c);
 	if (c->o.json && (code = write_file(c, c->o.json, write_plan_json)) >= 0)
 		return code;
 	return EXIT_DONE;

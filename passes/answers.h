@@ -54,7 +54,7 @@ typedef struct View {
 	int64_t *live;    /* by step, variables included */
 } View;
 
-extern const char *const view_kind_names[VIEW_KINDS];
+extern const char *const view_kind_names[VIEW_KINDS], *const view_phase_names[PHASES];
 
 /* `step` must be placed. Everything is in the arena. */
 View view_make(Arena *a, Module *m, const PassCtx *cx);
@@ -75,7 +75,7 @@ ViewCost *view_costs(const View *v, Arena *a, bool replays, int32_t *n);
 void explain_text(FILE *out, Arena *a, const View *v, const PlanSummary *s, const PlanStudy *study);
 
 /* Memory over time: a rectangle a buffer, steps by bytes, with a <title> that says what it is (picture.c). A document of
- * its own, or an element of an HTML page. */
+ * its own, or an element of an HTML page, without a legend. */
 void picture_svg(FILE *out, Arena *a, const View *v, const PlanSummary *s, bool document);
 
 /* One HTML page with all of it, without references to anything outside (page.c). */

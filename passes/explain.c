@@ -22,6 +22,12 @@ static const char *plural(int64_t n)
 	return n == 1 ? "" : "s";
 }
 
+/* One line of a list: an amount, its share of the whole, and of what. */
+static void put(FILE *out, const char *amount, double share, const char *what)
+{
+	fprintf(out, "  %10s  %5.1f %%  %s\n", amount, share, what);
+}
+
 /* ---- the peak, by kind ---- */
 
 static const char *const phase_names[PHASES] = { "of the forward pass", "replayed", "of the backward pass",
@@ -44,10 +50,9 @@ static void explain_kinds(FILE *out, Arena *a, const View *v, const PlanSummary 
 	for (int k = 0; k < VIEW_KINDS; k++) {
 		holes -= bytes[k];
 		if (bytes[k] > 0)
-			fprintf(out, "  %-24s %10s  %5.1f %%\n", view_kind_names[k], size_text(a, bytes[k]),
-			        percent((double)bytes[k], arena));
+			put(out, size_text(a, bytes[k]), percent((double)bytes[k], arena), view_kind_names[k]);
 	}
-	fprintf(out, "  %-24s %10s  %5.1f %%\n", "gaps between them", size_text(a, holes), percent((double)holes, arena));
+	put(out, size_text(a, holes), percent((double)holes, arena), "gaps between them");
 }
 
 /* ---- the peak, by source line ---- */
@@ -112,18 +117,17 @@ static void explain_lines(FILE *out, Arena *a, const View *v, const PlanSummary 
 
 	fprintf(out, "\nThe lines behind it\n");
 	for (int32_t i = 0; i < n && i < LINES; i++) {
-		fprintf(out, "  %-24s %10s  %5.1f %%  %s", strcmp(line[i].where, "?") == 0 ? "(no line)" : line[i].where,
-		        size_text(a, line[i].bytes), percent((double)line[i].bytes, (double)s->arena_bytes),
-		        line[i].largest->name);
-		if (line[i].items > 1)
-			fprintf(out, " and %d more", line[i].items - 1);
-		fputc('\n', out);
+		const char *where = strcmp(line[i].where, "?") == 0 ? "(no line)" : line[i].where;
+		const char *more = line[i].items > 1 ? arena_printf(a, " and %d more", line[i].items - 1) : "";
+
+		put(out, size_text(a, line[i].bytes), percent((double)line[i].bytes, (double)s->arena_bytes),
+		    arena_printf(a, "%s  %s%s", where, line[i].largest->name, more));
 	}
 	for (int32_t i = LINES; i < n; i++)
 		rest += line[i].bytes;
 	if (n > LINES)
-		fprintf(out, "  %-24s %10s  %5.1f %%\n", arena_printf(a, "%d other line%s", n - LINES, plural(n - LINES)),
-		        size_text(a, rest), percent((double)rest, (double)s->arena_bytes));
+		put(out, size_text(a, rest), percent((double)rest, (double)s->arena_bytes),
+		    arena_printf(a, "%d other line%s", n - LINES, plural(n - LINES)));
 }
 
 /* ---- replays ---- */
@@ -148,12 +152,12 @@ static void explain_replays(FILE *out, Arena *a, const View *v, const PlanSummar
 			left++;
 			continue;
 		}
-		fprintf(out, "  %-24s %10s  %5.1f %%  %s, %d time%s\n", cost[i].where, report_seconds(a, cost[i].seconds),
-		        percent(cost[i].seconds, s->step_seconds), cost[i].op, cost[i].times, plural(cost[i].times));
+		put(out, report_seconds(a, cost[i].seconds), percent(cost[i].seconds, s->step_seconds),
+		    arena_printf(a, "%s  %s, %d time%s", cost[i].where, cost[i].op, cost[i].times, plural(cost[i].times)));
 	}
 	if (left > 0)
-		fprintf(out, "  %-24s %10s  %5.1f %%\n", arena_printf(a, "%d other%s", left, plural(left)),
-		        report_seconds(a, rest), percent(rest, s->step_seconds));
+		put(out, report_seconds(a, rest), percent(rest, s->step_seconds),
+		    arena_printf(a, "%d other%s", left, plural(left)));
 }
 
 /* ---- the micro-batch ---- */
@@ -197,14 +201,16 @@ static void explain_micro_batch(FILE *out, Arena *a, const PlanSummary *s, const
 
 static void explain_answer(FILE *out, Arena *a, const char *what, const PlanSummary *other, const PlanSummary *s)
 {
-	fprintf(out, "  %-24s %10s  the step takes %s, as %" PRId64 " x %" PRId64 " with %" PRId64 " replay%s\n", what,
-	        size_text(a, other->budget_bytes), compared(a, other->step_seconds, s), other->accumulation_steps,
-	        other->micro_batch, other->recompute_nodes, plural(other->recompute_nodes));
+	fprintf(out, "  %10s  %-10s  %s, in %" PRId64 " part%s of %" PRId64 ", %" PRId64 " replay%s\n",
+	        size_text(a, other->budget_bytes), what, compared(a, other->step_seconds, s), other->accumulation_steps,
+	        plural(other->accumulation_steps), other->micro_batch, other->recompute_nodes,
+	        plural(other->recompute_nodes));
 }
 
 static void explain_memory(FILE *out, Arena *a, const PlanSummary *s, const PlanStudy *study)
 {
 	const PlanSummary *most = &study->point[study->npoints - 1], *least = &study->point[0];
+	int64_t budget = s->budget_bytes == INT64_MAX ? s->arena_bytes : s->budget_bytes;
 
 	fprintf(out, "\nWhat other budgets would change; this plan's step takes %s\n", report_seconds(a, s->step_seconds));
 	explain_answer(out, a, "unlimited", most, s);
@@ -212,9 +218,7 @@ static void explain_memory(FILE *out, Arena *a, const PlanSummary *s, const Plan
 	if (study->less.arena_bytes > 0)
 		explain_answer(out, a, "10 % less", &study->less, s);
 	else
-		fprintf(out, "  %-24s %10s  nothing fits\n", "10 % less",
-		        size_text(a, s->budget_bytes == INT64_MAX ? s->arena_bytes - s->arena_bytes / 10 :
-		                                                    s->budget_bytes - s->budget_bytes / 10));
+		fprintf(out, "  %10s  %-10s  nothing fits\n", size_text(a, budget - budget / 10), "10 % less");
 	explain_answer(out, a, "smallest", least, s);
 }
 

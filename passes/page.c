@@ -24,12 +24,17 @@ static const char head[] =
 	"dt{color:var(--soft);font-size:.85rem}dd{margin:0;font-size:1.15rem;font-variant-numeric:tabular-nums}\n"
 	".scroll{overflow-x:auto}.scroll>svg{display:block;width:100%;min-width:680px;height:auto}"
 	".narrow>svg{min-width:460px;max-width:760px}:focus-visible{outline:3px solid var(--bar);outline-offset:2px}\n"
+	".legend{display:flex;flex-wrap:wrap;gap:.1rem 1.2rem;margin:0 0 .5rem;padding:0;list-style:none;font-size:.9rem}"
+	".legend i{display:inline-block;width:.8rem;height:.8rem;margin-right:.4rem}.legend .low{height:.4rem;margin-bottom:.2rem}"
+	".legend .line{height:0;border-top:1.5px solid currentColor;margin-bottom:.3rem}.legend .again{background:"
+	"repeating-linear-gradient(135deg,var(--k3) 0 3px,var(--ground) 3px 5px)}\n"
 	"#what{display:block;min-height:6.6em;padding:.5rem .8rem;border-left:4px solid var(--bar);background:var(--field);"
 	"white-space:pre-wrap;overflow-wrap:anywhere}\n"
 	"table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}th{text-align:left;font-weight:600}"
 	"th,td{padding:.3rem .6rem;border-bottom:1px solid var(--rule);white-space:nowrap}.n{text-align:right}"
 	"td.bar{width:40%;min-width:6rem}td.bar>span{display:block;height:.7rem;background:var(--bar);min-width:1px}\n"
 	"pre{white-space:pre-wrap;overflow-wrap:anywhere;padding:.8rem;background:var(--field);font-size:.85rem;margin:0}"
+	"@media (max-width:36rem){td.bar,th.bar{display:none}th,td{padding:.3rem .35rem;font-size:.9rem}}"
 	"summary{cursor:pointer;padding:.4rem 0}kbd{border:1px solid var(--rule);border-radius:3px;padding:0 .3em}\n"
 	"</style>\n";
 
@@ -116,6 +121,18 @@ static void put_facts(const Page *p)
 	fputs("</dl>\n", p->out);
 }
 
+static void put_legend(const Page *p)
+{
+	fputs("</div>\n<ul class=\"dlc legend\">\n", p->out);
+	for (int k = 0; k < VIEW_KINDS; k++)
+		fprintf(p->out, "<li><i style=\"background:var(--k%d)\"></i>%s</li>\n", k, view_kind_names[k]);
+	fputs("<li><i class=\"again\"></i>computed again</li><li><i class=\"line\"></i>live bytes, without gaps</li>\n"
+	      "</ul>\n<ul class=\"dlc legend\">\n", p->out);
+	for (int k = 0; k < PHASES; k++)
+		fprintf(p->out, "<li><i class=\"low\" style=\"background:var(--p%d)\"></i>%s</li>\n", k, view_phase_names[k]);
+	fputs("</ul>\n", p->out);
+}
+
 static void put_picture(const Page *p)
 {
 	fputs("<h2>Memory over one step</h2>\n"
@@ -123,7 +140,8 @@ static void put_picture(const Page *p)
 	      "<kbd>&larr;</kbd> <kbd>&rarr;</kbd> <kbd>&uarr;</kbd> <kbd>&darr;</kbd> keys.</p>\n<div class=\"scroll\">\n",
 	      p->out);
 	picture_svg(p->out, p->a, p->v, p->s, false);
-	fputs("</div>\n<output id=\"what\" aria-live=\"polite\">No buffer is selected.</output>\n", p->out);
+	put_legend(p);
+	fputs("<output id=\"what\" aria-live=\"polite\">No buffer is selected.</output>\n", p->out);
 }
 
 static void put_kind(const Page *p, const char *name, int64_t bytes)
@@ -142,13 +160,13 @@ static void put_kinds(const Page *p)
 	int64_t gaps = p->s->arena_bytes;
 
 	fputs("<h2>What fills the peak</h2>\n<div class=\"scroll\"><table><thead><tr><th scope=\"col\">kind</th>"
-	      "<th scope=\"col\" class=\"n\">bytes</th><th scope=\"col\" class=\"n\">of the arena</th><td></td></tr></thead><tbody>\n",
+	      "<th scope=\"col\" class=\"n\">bytes</th><th scope=\"col\" class=\"n\">share</th><td class=\"bar\"></td></tr></thead><tbody>\n",
 	      p->out);
 	for (int k = 0; k < VIEW_KINDS; k++) {
 		put_kind(p, view_kind_names[k], bytes[k]);
 		gaps -= bytes[k];
 	}
-	put_kind(p, "gaps between them", gaps);
+	put_kind(p, "gaps", gaps);
 	fputs("</tbody></table></div>\n", p->out);
 }
 
@@ -174,6 +192,14 @@ static void put_curve(const Page *p)
 	fputs("</tbody></table></div></details>\n", p->out);
 }
 
+/* Without folders: tables have to fit on narrow screens. */
+static const char *file_name(const char *where)
+{
+	const char *slash = strrchr(where, '/');
+
+	return slash ? slash + 1 : where;
+}
+
 static void put_kernel(const Page *p, const char *op, const char *where, int64_t times, double seconds)
 {
 	double share = percent(seconds, p->s->step_seconds);
@@ -192,10 +218,10 @@ static void put_kernels(const Page *p)
 
 	fputs("<h2>Kernels by predicted time</h2>\n<div class=\"scroll\"><table><thead><tr><th scope=\"col\">kernel</th>"
 	      "<th scope=\"col\">line</th><th scope=\"col\" class=\"n\">runs</th><th scope=\"col\" class=\"n\">time</th>"
-	      "<th scope=\"col\" class=\"n\">of the step</th></tr></thead><tbody>\n", p->out);
+	      "<th scope=\"col\" class=\"n\">share</th></tr></thead><tbody>\n", p->out);
 	for (int32_t i = 0; i < n; i++) {
 		if (i < KERNELS) {
-			put_kernel(p, cost[i].op, cost[i].where, cost[i].times, cost[i].seconds);
+			put_kernel(p, cost[i].op, file_name(cost[i].where), cost[i].times, cost[i].seconds);
 			continue;
 		}
 		rest += cost[i].seconds;

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 
 enum {
-	WIDTH = 960, HEIGHT = 600, LEFT = 64, RIGHT = 944, TOP = 24, BOTTOM = 470, /* of the plot */
+	WIDTH = 960, FRAME = 548, HEIGHT = 612, LEFT = 64, RIGHT = 944, TOP = 24, BOTTOM = 470, /* of the plot */
 	STRIP = 12,   /* height of the band of phases below it */
 	TITLED = 4000, /* rectangles that get a title */
 	COLUMNS = 1760 /* of the line of live bytes: two a unit */
@@ -57,7 +57,7 @@ static const char style[] =
 	".dlc .hatch-line{stroke:var(--ground);stroke-width:1.6}\n"
 	".dlc .buffers :is(rect,path):hover,.dlc .buffers .chosen{stroke:currentColor;stroke-width:2}\n"
 	".dlc .grid{stroke:var(--line);stroke-width:1}.dlc .axis{stroke:currentColor;stroke-width:1}"
-	".dlc .live{fill:none;stroke:currentColor;stroke-width:1.2;pointer-events:none}"
+	".dlc .live{fill:none;stroke:currentColor;stroke-width:1;stroke-opacity:.8;pointer-events:none}"
 	".dlc .mark{stroke:var(--p1);stroke-width:1.2;stroke-dasharray:5 3;pointer-events:none}\n"
 	"</style>\n"
 	"<defs><pattern id=\"dlc-hatch\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">"
@@ -66,12 +66,13 @@ static const char style[] =
 static void draw_head(const Drawing *d, const PlanSummary *s, bool document)
 {
 	const char *name = answer_escape(d->a, d->v->m->name);
+	int height = document ? HEIGHT : FRAME;
 
 	fprintf(d->out, "<svg class=\"dlc\" %sviewBox=\"0 0 %d %d\" role=\"%s\" aria-label=\"Memory of %s over one step: %s\">\n",
-	        document ? "xmlns=\"http://www.w3.org/2000/svg\" " : "id=\"memory\" tabindex=\"0\" ", WIDTH, HEIGHT,
+	        document ? "xmlns=\"http://www.w3.org/2000/svg\" " : "id=\"memory\" tabindex=\"0\" ", WIDTH, height,
 	        document ? "img" : "group", name, size_text(d->a, s->arena_bytes));
 	fputs(style, d->out);
-	fprintf(d->out, "<rect class=\"ground\" width=\"%d\" height=\"%d\"/>\n", WIDTH, HEIGHT);
+	fprintf(d->out, "<rect class=\"ground\" width=\"%d\" height=\"%d\"/>\n", WIDTH, height);
 }
 
 static void draw_axes(const Drawing *d, int64_t top)
@@ -94,7 +95,7 @@ static void draw_axes(const Drawing *d, int64_t top)
 		fprintf(d->out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n", x_of(d, (double)i * tick),
 		        BOTTOM + STRIP + 20, (double)i * tick);
 	fprintf(d->out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" class=\"quiet\">steps of the plan, in order</text>\n",
-	        RIGHT, BOTTOM + STRIP + 38);
+	        RIGHT, BOTTOM + STRIP + 58);
 }
 
 /* ---- buffers ---- */
@@ -230,13 +231,11 @@ static void draw_marks(const Drawing *d, const PlanSummary *s, int64_t top)
 
 /* ---- phases and legend ---- */
 
-static const char *const phase_names[PHASES] = { "forward", "computed again", "backward", "update" };
-
 static void draw_loop(const Drawing *d, int32_t from, int32_t to)
 {
 	fprintf(d->out, "<path class=\"axis\" fill=\"none\" d=\"M%.2f %dv5H%.2fv-5\"/>"
 	        "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\" class=\"quiet\">%" PRId64 " times</text>\n",
-	        x_of(d, from), BOTTOM + STRIP + 24, x_of(d, to), (x_of(d, from) + x_of(d, to)) / 2, BOTTOM + STRIP + 42,
+	        x_of(d, from), BOTTOM + STRIP + 26, x_of(d, to), (x_of(d, from) + x_of(d, to)) / 2, BOTTOM + STRIP + 44,
 	        view_trips(d->v, from));
 }
 
@@ -250,7 +249,7 @@ static void draw_phases(const Drawing *d)
 		for (to = i + 1; to < v->plan.nsteps && view_phase(v, to) == phase;)
 			to++;
 		fprintf(d->out, "<rect class=\"p%d\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\"><title>%s, steps %d to %d</title></rect>\n",
-		        (int)phase, x_of(d, i), BOTTOM + 2, (to - i) * d->x_scale, STRIP - 4, phase_names[phase], i + 1, to);
+		        (int)phase, x_of(d, i), BOTTOM + 2, (to - i) * d->x_scale, STRIP - 4, view_phase_names[phase], i + 1, to);
 	}
 	for (int32_t i = 0, to; i < v->plan.nsteps; i = to) {
 		int32_t loop = v->t->op[v->plan.step[i].op].loop;
@@ -262,6 +261,7 @@ static void draw_phases(const Drawing *d)
 	}
 }
 
+/* A page has its own, in words that wrap. */
 static void draw_legend(const Drawing *d)
 {
 	static const int kind_width = 118, phase_width = 130;
@@ -275,8 +275,8 @@ static void draw_legend(const Drawing *d)
 	        LEFT + VIEW_KINDS * kind_width + 17, HEIGHT - 44);
 	for (int p = 0; p < PHASES; p++)
 		fprintf(d->out, "<rect class=\"p%d\" x=\"%d\" y=\"%d\" width=\"12\" height=\"6\"/><text x=\"%d\" y=\"%d\">%s</text>\n", p,
-		        LEFT + p * phase_width, HEIGHT - 25, LEFT + p * phase_width + 17, HEIGHT - 18, phase_names[p]);
-	fprintf(d->out, "<path class=\"live\" d=\"M%d %dh12\"/><text x=\"%d\" y=\"%d\">live bytes, holes left out</text>\n",
+		        LEFT + p * phase_width, HEIGHT - 25, LEFT + p * phase_width + 17, HEIGHT - 18, view_phase_names[p]);
+	fprintf(d->out, "<path class=\"live\" d=\"M%d %dh12\"/><text x=\"%d\" y=\"%d\">live bytes, without gaps</text>\n",
 	        LEFT + PHASES * phase_width, HEIGHT - 22, LEFT + PHASES * phase_width + 17, HEIGHT - 18);
 }
 
@@ -297,6 +297,7 @@ void picture_svg(FILE *out, Arena *a, const View *v, const PlanSummary *s, bool 
 	draw_live(&d);
 	draw_marks(&d, s, top);
 	draw_phases(&d);
-	draw_legend(&d);
+	if (document)
+		draw_legend(&d);
 	fputs("</svg>\n", out);
 }

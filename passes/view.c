@@ -12,6 +12,8 @@
 const char *const view_kind_names[VIEW_KINDS] = { "parameters", "optimizer", "gradients", "activations", "workspace",
 	                                          "input" };
 
+const char *const view_phase_names[PHASES] = { "forward", "computed again", "backward", "update" };
+
 static ViewKind kind_of_var(const Var *var)
 {
 	return var->role == VAR_PARAM || var->role == VAR_STAT ? VIEW_PARAMETER : VIEW_OPTIMIZER;
