@@ -28,7 +28,9 @@
 enum { EXIT_DONE = 0, EXIT_INPUT = 1, EXIT_USAGE = 2, EXIT_BUG = 3 };
 
 typedef struct Options {
-	const char *input, *output, *target, *json, *emit, *stop_after, *passes, *machine, *cc, *svg, *page;
+	const char *input, *output, *target, *json, *emit, *stop_after, *passes, *machine, *cc, *svg, *page, *pack;
+	int64_t capacity;     /* of --pack; 0: as low as possible */
+	double seconds;
 	VEC(const char *) defines;
 	FrontOptions front;
 	PlannerOptions plan;
@@ -53,6 +55,7 @@ typedef struct Command {
 static const char usage_text[] =
 	"usage: dlc MODEL.dl [--mem-budget SIZE] [-o FILE] [options]      compiles a trainer that stays inside SIZE bytes\n"
 	"       dlc GRAPH.ir [options]                                    the same from IR text ('-': standard input)\n"
+	"       dlc --pack FILE.csv [--capacity SIZE] [--seconds S]       places live ranges (id,lower,upper,size), adds 'offset'\n"
 	"\n"
 	"plan:     --mem-budget SIZE   bytes that the trainer may hold: 4G, 512M, 1.5GiB, 4GB, 4096 (default: unlimited)\n"
 	"          --min-budget        prints the smallest feasible budget in bytes, and stops\n"
@@ -117,6 +120,27 @@ static bool parse_budget(const char *text, int64_t *out)
 	return false;
 }
 
+static bool parse_capacity(const char *text, int64_t *out)
+{
+	char why[128];
+
+	if (size_parse(text, out, why))
+		return true;
+	fprintf(stderr, "dlc: --capacity: %s\n", why);
+	return false;
+}
+
+static bool parse_seconds(const char *text, double *out)
+{
+	char *end;
+
+	*out = strtod(text, &end);
+	if (end != text && *end == 0 && *out >= 0 && *out <= 1e6)
+		return true;
+	fprintf(stderr, "dlc: --seconds: expected a number from 0 to 1000000, got '%s'\n", text);
+	return false;
+}
+
 static bool parse_slowdown(const char *text, double *out)
 {
 	char *end;
@@ -144,6 +168,7 @@ enum {
 	O_BUDGET = 256, O_MIN_BUDGET, O_MICRO, O_NO_RECOMPUTE, O_IN_BACKWARD, O_ALLOW_STATS, O_SLOWDOWN, O_MACHINE, O_THREADS,
 	O_PRECISION, O_SEED, O_NO_BUILD, O_KEEP, O_DEBUG, O_JSON, O_QUIET, O_EMIT, O_STOP, O_PASSES, O_CHECK, O_PRINT_AFTER,
 	O_PRINT_ALL, O_PRINT_CHANGED, O_TIME, O_VERIFY, O_LIST_PASSES, O_LIST_OPS, O_VERSION, O_HELP, O_TARGET,
+	O_PACK, O_CAPACITY, O_SECONDS,
 	O_CURVE, O_EXPLAIN, O_SVG, O_REPORT
 };
 
@@ -158,7 +183,8 @@ static const struct option long_options[] = {
 	{ "print-after", 1, 0, O_PRINT_AFTER }, { "print-after-all", 0, 0, O_PRINT_ALL },
 	{ "print-changed", 0, 0, O_PRINT_CHANGED }, { "time-passes", 0, 0, O_TIME }, { "verify-each", 0, 0, O_VERIFY },
 	{ "list-passes", 0, 0, O_LIST_PASSES }, { "list-ops", 0, 0, O_LIST_OPS }, { "version", 0, 0, O_VERSION },
-	{ "help", 0, 0, O_HELP }, { "target", 1, 0, O_TARGET },
+	{ "help", 0, 0, O_HELP }, { "target", 1, 0, O_TARGET }, { "pack", 1, 0, O_PACK },
+	{ "capacity", 1, 0, O_CAPACITY }, { "seconds", 1, 0, O_SECONDS },
 	{ "curve", 0, 0, O_CURVE }, { "explain", 0, 0, O_EXPLAIN }, { "svg", 1, 0, O_SVG }, { "report", 1, 0, O_REPORT },
 	{ 0, 0, 0, 0 },
 };
@@ -225,6 +251,9 @@ static bool set_option(Command *c, int opt, const char *arg)
 	case 'o': o->output = arg; return true;
 	case 'D': vec_push(c->arena, &o->defines, arg); return true;
 	case O_TARGET: o->target = arg; return true;
+	case O_PACK: o->pack = arg; return true;
+	case O_CAPACITY: return parse_capacity(arg, &o->capacity);
+	case O_SECONDS: return parse_seconds(arg, &o->seconds);
 	case O_PRECISION: o->front.precision = c->cx.precision = arg; return true;
 	case O_SEED:
 		if (!parse_count("seed", arg, 1, INT64_MAX, &n))
@@ -275,6 +304,7 @@ static int read_options(Command *c, int argc, char **argv)
 	int opt;
 
 	c->o.target = "cpu";
+	c->o.seconds = 2;
 	c->o.plan = (PlannerOptions){ .budget = INT64_MAX, .recompute = true, .optimizer_in_backward = -1, .max_slowdown = 10 };
 	while ((opt = getopt_long(argc, argv, "o:D:h", long_options, NULL)) != -1) {
 		int code = answer(opt);
@@ -284,6 +314,8 @@ static int read_options(Command *c, int argc, char **argv)
 		if (opt == '?' || !set_option(c, opt, optarg))
 			return EXIT_USAGE;
 	}
+	if (c->o.pack)
+		return optind < argc ? usage_error("--pack takes one file: what is '%s'?", argv[optind]) : -1;
 	if (optind >= argc)
 		return usage_error("expected a model (MODEL.dl) or a graph (GRAPH.ir)");
 	if (optind + 1 < argc)
@@ -710,12 +742,25 @@ static int compile(Command *c)
 	return EXIT_DONE;
 }
 
+/* --pack: live ranges from a CSV file, placed. */
+static int pack(Command *c)
+{
+	PackRequest q = { .path = c->o.pack, .capacity = c->o.capacity, .seconds = c->o.seconds };
+
+	q.text = read_file(c->arena, q.path, &q.len);
+	if (!q.text)
+		return EXIT_USAGE;
+	return pack_csv(c->arena, c->diag, &q, stdout, stderr) == PACK_DONE ? EXIT_DONE : EXIT_INPUT;
+}
+
 static int run(Command *c, int argc, char **argv)
 {
 	int code = read_options(c, argc, argv);
 
 	if (code >= 0)
 		return code;
+	if (c->o.pack)
+		return pack(c);
 	c->backend = backend_find(c->o.target);
 	c->caps = (Capabilities){ .threads = c->o.threads, .strided_attention = c->backend->strided_attention,
 		                  .workspace = c->backend->workspace, .fusable = c->backend->fusable };

@@ -20,4 +20,17 @@ int64_t pack_lower_bound(Arena *scratch, const PackRect *r, size_t n);
  * the best of several orders and at most `rounds` rounds of escalation. Deterministic. */
 int64_t pack_place(Arena *scratch, PackRect *r, size_t n, int64_t target, int rounds);
 
+typedef struct PackResult {
+	int64_t height;
+	int64_t bound; /* proved: no placement is lower */
+} PackResult;
+
+/* Searches, exactly and locally, for a placement that is not higher than `target`; with target 0 for a lowest one. Fills the
+ * offsets of the lowest that it met. Ends early where that is reached, or is proved impossible (bound > target). The limit
+ * is in units of work, so the result is the same on every machine; sizes must add up to less than 2^62. */
+PackResult pack_search(Arena *scratch, PackRect *r, size_t n, int64_t target, int64_t work);
+
+/* Units of work that one core of a present machine does in a second, about. */
+enum { PACK_WORK_PER_SECOND = 200000000 };
+
 #endif
