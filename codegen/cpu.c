@@ -27,8 +27,27 @@ typedef struct Printer {
 	const Node *fused;
 	const Loop *l;
 	int64_t micro;
+	int64_t *stream; /* of the random ops, as off[] has them */
 	int indent;
 } Printer;
+
+int cpu_own_numbers(const Node *n) { return n->nargs + n->nres + (n->work_bytes > 0); }
+
+int cpu_streams(Arena *a, const Node *n, int64_t **stream)
+{
+	VEC(int64_t) found = { 0 };
+	for (const Node *x = n->body ? n->body->first : NULL; x; x = x->next) {
+		if (!(ir_ops[x->op].flags & OPF_RANDOM))
+			continue;
+		size_t i = 0;
+		while (i < found.len && found.at[i] != ir_int(x, "stream"))
+			i++;
+		if (i == found.len)
+			vec_push(a, &found, ir_int(x, "stream"));
+	}
+	*stream = found.at;
+	return (int)found.len;
+}
 
 const char *cpu_ctype(DType t)
 {
@@ -234,6 +253,15 @@ static const char *ewise_text(const Printer *p, const LoopInstr *x)
 	return s;
 }
 
+/* The variable that holds a random op's stream. */
+static const char *stream_name(const Printer *p, const Node *n)
+{
+	int i = 0;
+	while (p->stream[i] != ir_int(n, "stream"))
+		i++;
+	return arena_printf(p->a, "z%d", i);
+}
+
 static const char *leaf_text(const Printer *p, const LoopInstr *x)
 {
 	const Node *n = x->node;
@@ -248,17 +276,16 @@ static const char *leaf_text(const Printer *p, const LoopInstr *x)
 	int64_t sample = loop_sample_elems(&n->res[0]->type, p->micro);
 	if (sample > 0)
 		at = arena_printf(p->a, "env->base * %lld + %s", (long long)sample, at);
-	long long stream = (long long)ir_int(n, "stream");
-	const char *real = x->dtype == DT_F64 ? "double" : "float";
+	const char *stream = stream_name(p, n), *real = x->dtype == DT_F64 ? "double" : "float";
 	if (n->op == OP_random_uniform)
-		return arena_printf(p->a, "DL_UNIFORM(%s, %s, %lld, %s, %s)", real, at, stream,
+		return arena_printf(p->a, "DL_UNIFORM(%s, %s, %s, %s, %s)", real, at, stream,
 				    cpu_literal(p->a, DT_F64, ir_float(n, "lo")),
 				    cpu_literal(p->a, DT_F64, ir_float(n, "hi")));
 	if (n->op == OP_dropout_scale)
-		return arena_printf(p->a, "DL_DROPOUT(%s, %s, %lld, %s)", real, at, stream,
+		return arena_printf(p->a, "DL_DROPOUT(%s, %s, %s, %s)", real, at, stream,
 				    cpu_literal(p->a, DT_F64, ir_float(n, "p")));
 	assert(n->op == OP_random_normal);
-	return arena_printf(p->a, "%s + %s * dl_normal_%s(DL_RANDOM(%s, %lld))",
+	return arena_printf(p->a, "%s + %s * dl_normal_%s(DL_RANDOM(%s, %s))",
 			    cpu_literal(p->a, x->dtype, ir_float(n, "mean")),
 			    cpu_literal(p->a, x->dtype, ir_float(n, "std")), suffix(x->dtype), at,
 			    stream);
@@ -449,7 +476,7 @@ static void print_map(Printer *p)
 		line(p, "}");
 }
 
-/* An array of one constant or of random numbers as they come: a call of kernel.h. */
+/* An array of one constant or of random numbers as they come: a call of kernel.h for N elements. */
 static bool print_fill(Printer *p)
 {
 	const Loop *l = p->l;
@@ -463,9 +490,8 @@ static bool print_fill(Printer *p)
 	const Node *n = x->node;
 	const char *to = l->store[0].result >= 0 ? arena_printf(p->a, "r%d", l->store[0].result)
 						 : arena_printf(p->a, "a%d", l->store[0].operand);
-	long long elems = (long long)l->elems;
 	if (n->op == OP_const) {
-		line(p, "dl_fill_const_%s(%s, %lld, 0, %s, env);", suffix(t), to, elems,
+		line(p, "dl_fill_const_%s(%s, N, 0, %s, env);", suffix(t), to,
 		     cpu_literal(p->a, t, ir_float(n, "value")));
 		return true;
 	}
@@ -476,8 +502,8 @@ static bool print_fill(Printer *p)
 	const char *first =
 		sample > 0 ? arena_printf(p->a, "env->base * %lld", (long long)sample) : "0";
 	DType d = normal ? t : DT_F64;
-	line(p, "dl_fill_%s_%s(%s, %lld, %s, %lld, %s, %s, env);", normal ? "normal" : "uniform",
-	     suffix(t), to, elems, first, (long long)ir_int(n, "stream"),
+	line(p, "dl_fill_%s_%s(%s, N, %s, %s, %s, %s, env);", normal ? "normal" : "uniform",
+	     suffix(t), to, first, stream_name(p, n),
 	     cpu_literal(p->a, d, ir_float(n, normal ? "mean" : "lo")),
 	     cpu_literal(p->a, d, ir_float(n, normal ? "std" : "hi")));
 	return true;
@@ -877,6 +903,10 @@ static void print_operands(Printer *p)
 	}
 	if (p->l->work_bytes > 0)
 		line(p, "unsigned char *const work = arena + off[%d];", n->nargs + n->nres);
+	int own = cpu_own_numbers(n), nstreams = cpu_streams(p->a, n, &p->stream);
+	line(p, "const int64_t N = off[%d];", own);
+	for (int i = 0; i < nstreams; i++)
+		line(p, "const int32_t z%d = (int32_t)off[%d];", i, own + 1 + i);
 }
 
 static void print_loops(Printer *p)
@@ -899,14 +929,15 @@ CpuText cpu_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t micro
 	Printer p = {
 		.a = a, .out = open_memstream(&text, &len), .fused = fused, .l = l, .micro = micro
 	};
-	line(&p, "(unsigned char *arena, const int64_t *off, const PlanEnv *env, const int64_t N)");
+	line(&p, "(unsigned char *arena, const int64_t *off, const PlanEnv *env)");
 	line(&p, "{");
 	print_operands(&p);
-	if (!print_fill(&p))
+	bool fill = print_fill(&p);
+	if (!fill)
 		print_loops(&p);
 	line(&p, "}");
 	fclose(p.out);
-	CpuText r = { arena_strndup(a, text, len), l->outer };
+	CpuText r = { arena_strndup(a, text, len), fill ? l->elems : l->outer };
 	free(text);
 	return r;
 }

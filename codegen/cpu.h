@@ -1,10 +1,10 @@
 /* Kernel text for the CPU: the parts of the back end `cpu` (backend.c puts them together).
  *
  * A kernel's text is a C function without its name: "(unsigned char *arena, const int64_t *off,
- * const PlanEnv *env, const int64_t N)\n{...}". off[] holds the node's operands, then its results,
- * then its workspace; N is the number of rows or units, which often is all that kernels for
- * different batches differ in. Equal nodes give equal text, so that equal layers share one
- * function. */
+ * const PlanEnv *env)\n{...}". off[] holds the node's operands, then its results, then its
+ * workspace, then N, the number of rows or units, then the streams of its random ops. N often is
+ * all that kernels for different batches differ in, streams all that equal layers differ in; so
+ * they are no part of the text, and nodes that are equal but for them share one function. */
 #ifndef DLC_CODEGEN_CPU_H
 #define DLC_CODEGEN_CPU_H
 
@@ -22,6 +22,12 @@ typedef struct CpuText {
 	const char *text; /* NULL: no kernel */
 	int64_t n;	  /* N */
 } CpuText;
+
+/* Where N stands in off[]: behind the places. */
+int cpu_own_numbers(const Node *n);
+/* The streams of a kernel's random ops, each once, in order of first use; they follow N. Returns
+ * how many. */
+int cpu_streams(Arena *a, const Node *n, int64_t **stream);
 
 /* A fused kernel. */
 CpuText cpu_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t micro);

@@ -146,12 +146,12 @@ static CpuText loop_text(Arena *a, const Node *n, int64_t units, double work, co
 	double each = work / (double)units;
 	const char *text = arena_printf(
 		a,
-		"(unsigned char *arena, const int64_t *off, const PlanEnv *env, const int64_t "
-		"N)\n{\n%s"
+		"(unsigned char *arena, const int64_t *off, const PlanEnv *env)\n{\n%s"
+		"\tconst int64_t N = off[%d];\n"
 		"#pragma omp parallel for num_threads(env->threads) schedule(static) if (N > "
 		"%lld)\n"
 		"\tfor (int64_t u = 0; u < N; u++) {\n%s\t}\n}\n",
-		declare(a, n), (long long)(PARALLEL_COST / (each > 1 ? each : 1)), statement);
+		declare(a, n), cpu_own_numbers(n), (long long)(PARALLEL_COST / (each > 1 ? each : 1)), statement);
 	return (CpuText){ text, units };
 }
 

@@ -31,19 +31,15 @@ static void table_grow(Emit *e)
 		table_put(e, (int32_t)i);
 }
 
-/* The kernel of a text and N, or -1; *body becomes the first kernel of the text, or -1. */
-static int32_t find_kernel(const Emit *e, CpuText t, bool special, int32_t *body)
+/* The kernel of a text, or -1. */
+static int32_t find_kernel(const Emit *e, const char *text, bool special)
 {
-	*body = -1;
 	if (!e->table_size)
 		return -1;
-	for (uint64_t at = hash_text(t.text) % (uint64_t)e->table_size; e->table[at] >= 0;
+	for (uint64_t at = hash_text(text) % (uint64_t)e->table_size; e->table[at] >= 0;
 	     at = (at + 1) % (uint64_t)e->table_size) {
 		const EmitKernel *k = &e->kernels.at[e->table[at]];
-		if (k->special != special || strcmp(k->text, t.text) != 0)
-			continue;
-		*body = k->body;
-		if (k->n == t.n)
+		if (k->special == special && strcmp(k->text, text) == 0)
 			return e->table[at];
 	}
 	return -1;
@@ -80,14 +76,12 @@ static const char *kernel_comment(Arena *a, const Node *n)
 	return s;
 }
 
-static int32_t add_kernel(Emit *e, const Node *n, CpuText t, bool special)
+static int32_t add_kernel(Emit *e, const Node *n, const char *text, bool special)
 {
-	int32_t body, found = find_kernel(e, t, special, &body);
+	int32_t found = find_kernel(e, text, special);
 	if (found >= 0)
 		return found;
-	double weight = body < 0 ? (double)strlen(t.text) : 1;
-	body = body < 0 ? (int32_t)e->kernels.len : body;
-	EmitKernel k = { t.text, t.n, body, kernel_comment(e->a, n), special, weight };
+	EmitKernel k = { text, kernel_comment(e->a, n), special, (double)strlen(text) };
 	vec_push(e->a, &e->kernels, k);
 	if ((int32_t)e->kernels.len * 2 > e->table_size)
 		table_grow(e);
@@ -127,7 +121,9 @@ static void kernel_step(Emit *e, EmitFunc *f, const Node *n, int64_t micro)
 			fail(e, n, "this combination of ops has no loop form");
 			return;
 		}
-		s.index = add_kernel(e, n, cpu_fused_text(e->a, n, l, micro), false);
+		CpuText text = cpu_fused_text(e->a, n, l, micro);
+		s.index = add_kernel(e, n, text.text, false);
+		s.n = text.n;
 	} else if (cpu_prim(n, &p)) {
 		p.work_bytes = n->work_bytes;
 		s.kind = PLAN_PRIM;
@@ -143,7 +139,8 @@ static void kernel_step(Emit *e, EmitFunc *f, const Node *n, int64_t micro)
 			fail(e, n, "this op can be planned, but there is no kernel to run it");
 			return;
 		}
-		s.index = add_kernel(e, n, text, true);
+		s.index = add_kernel(e, n, text.text, true);
+		s.n = text.n;
 	}
 	vec_push(e->a, &f->steps, s);
 }
@@ -228,21 +225,37 @@ int64_t emit_offset(const Module *m, const Value *v)
 	return root->offset + bytes;
 }
 
+EmitOffsets emit_offsets(Arena *a, const Module *m, const EmitStep *s)
+{
+	const Node *n = s->node;
+	EmitOffsets x = { 0 };
+	if (s->kind == PLAN_LOOP || s->kind == PLAN_END)
+		return x;
+	int64_t *stream = NULL;
+	int nstreams = s->kind == PLAN_KERNEL ? cpu_streams(a, n, &stream) : 0;
+	x.off = ARENA_ARRAY(a, n->nargs + n->nres + 2 + nstreams, int64_t);
+	for (int i = 0; i < n->nargs; i++)
+		x.off[x.noff++] = emit_offset(m, n->arg[i]);
+	for (int i = 0; i < n->nres; i++)
+		x.off[x.noff++] = emit_offset(m, n->res[i]);
+	x.nout = n->nres;
+	if (n->work_bytes > 0 && (s->kind == PLAN_KERNEL || s->kind == PLAN_PRIM)) {
+		x.off[x.noff++] = n->work_offset;
+		x.nwork = 1;
+	}
+	if (s->kind != PLAN_KERNEL)
+		return x;
+	assert(x.noff == cpu_own_numbers(n));
+	x.off[x.noff + x.nown++] = s->n;
+	for (int i = 0; i < nstreams; i++)
+		x.off[x.noff + x.nown++] = stream[i];
+	return x;
+}
+
 void kernel_print(FILE *out, const Emit *e, int kernel)
 {
 	const EmitKernel *k = &e->kernels.at[kernel];
-	fprintf(out, "\n/* %s */\n", k->comment);
-	if (k->body == kernel)
-		fprintf(out, "void b%d%s", kernel, k->text);
-	else
-		fprintf(out,
-			"extern void b%d(unsigned char *, const int64_t *, const PlanEnv *, "
-			"int64_t);\n",
-			k->body);
-	fprintf(out,
-		"void k%d(unsigned char *arena, const int64_t *off, const PlanEnv "
-		"*env)\n{\n\tb%d(arena, off, env, %lld);\n}\n",
-		kernel, k->body, (long long)k->n);
+	fprintf(out, "\n/* %s */\nvoid k%d%s", k->comment, kernel, k->text);
 }
 
 void special_prelude(FILE *out, const Emit *e)

@@ -10,9 +10,7 @@
 #include "cpu.h"
 
 typedef struct EmitKernel {
-	const char *text;    /* without a name */
-	int64_t n;	     /* the N that it is called with: equal text and N, one kernel */
-	int32_t body;	     /* the first kernel of this text, whose function the others call */
+	const char *text;    /* without a name; equal text, one kernel */
 	const char *comment; /* "add relu -> f32[64,128]" of the first node that uses it */
 	bool special;	     /* goes to the file of special kernels */
 	double weight;	     /* length, for dividing files */
@@ -22,7 +20,15 @@ typedef struct EmitStep {
 	PlanStepKind kind;
 	const Node *node;
 	int32_t index; /* kernel, library call, input, output or trips */
+	int64_t n;     /* kernel: the number of its rows or units */
 } EmitStep;
+
+/* A step's off[], as PlanKernel documents it: noff places, the last nwork of them its workspace and
+ * the nout before that its results; then `nown` numbers of a kernel's own. */
+typedef struct EmitOffsets {
+	int64_t *off;
+	int noff, nout, nwork, nown;
+} EmitOffsets;
 
 typedef struct EmitFunc {
 	const Func *func;
@@ -48,6 +54,7 @@ typedef struct Emit {
 Emit *emit_module(Arena *a, const Module *m);
 /* The arena offset of a value: behind views, of a variable's storage. */
 int64_t emit_offset(const Module *m, const Value *v);
+EmitOffsets emit_offsets(Arena *a, const Module *m, const EmitStep *s);
 /* Short name of a kernel or op: "add+relu", "matmul". */
 const char *emit_name(Arena *a, const Node *n);
 

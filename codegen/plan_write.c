@@ -195,37 +195,14 @@ static void write_prims(const Writer *w)
 	fputs("\t{ 0 }\n};\n", w->out);
 }
 
-typedef struct Offsets {
-	int64_t off[3 * IR_MAX_ARGS];
-	int noff, nout, nwork;
-} Offsets;
-
-static void step_offsets(const Writer *w, const EmitStep *s, Offsets *x)
-{
-	const Node *n = s->node;
-	*x = (Offsets){ 0 };
-	if (s->kind == PLAN_LOOP || s->kind == PLAN_END)
-		return;
-	assert(n->nargs + n->nres < 3 * IR_MAX_ARGS);
-	for (int i = 0; i < n->nargs; i++)
-		x->off[x->noff++] = emit_offset(w->m, n->arg[i]);
-	for (int i = 0; i < n->nres; i++)
-		x->off[x->noff++] = emit_offset(w->m, n->res[i]);
-	x->nout = n->nres;
-	if (n->work_bytes > 0 && (s->kind == PLAN_KERNEL || s->kind == PLAN_PRIM)) {
-		x->off[x->noff++] = n->work_offset;
-		x->nwork = 1;
-	}
-}
-
 /* Offsets and result bytes of all steps in two arrays, the steps in a third. */
 static void write_steps(const Writer *w, const EmitFunc *f, int number)
 {
-	Offsets x;
+	EmitOffsets *all = ARENA_ARRAY(w->e->a, f->steps.len, EmitOffsets);
 	fprintf(w->out, "static const int64_t off%d[] = {\n", number);
 	for (size_t i = 0; i < f->steps.len; i++) {
-		step_offsets(w, &f->steps.at[i], &x);
-		for (int k = 0; k < x.noff; k++)
+		EmitOffsets x = all[i] = emit_offsets(w->e->a, w->m, &f->steps.at[i]);
+		for (int k = 0; k < x.noff + x.nown; k++)
 			fprintf(w->out, "%s%lld,", k ? " " : "\t", (long long)x.off[k]);
 		if (x.noff)
 			fputc('\n', w->out);
@@ -233,15 +210,14 @@ static void write_steps(const Writer *w, const EmitFunc *f, int number)
 	fprintf(w->out, "\t0\n};\nstatic const int64_t bytes%d[] = {\n", number);
 	for (size_t i = 0; i < f->steps.len; i++) {
 		const Node *n = f->steps.at[i].node;
-		step_offsets(w, &f->steps.at[i], &x);
-		for (int k = 0; k < x.nout; k++)
+		for (int k = 0; k < all[i].nout; k++)
 			fprintf(w->out, "\t%lld,\n", (long long)type_bytes(&n->res[k]->type));
 	}
 	fprintf(w->out, "\t0\n};\nstatic const PlanStep steps%d[] = {\n", number);
 	int at = 0, out = 0;
 	for (size_t i = 0; i < f->steps.len; i++) {
 		const EmitStep *s = &f->steps.at[i];
-		step_offsets(w, s, &x);
+		const EmitOffsets x = all[i];
 		fprintf(w->out, "\t{ %d, %d, ", (int)s->kind,
 			s->kind == PLAN_KERNEL ? 0 : s->index);
 		if (s->kind == PLAN_KERNEL)
@@ -255,7 +231,7 @@ static void write_steps(const Writer *w, const EmitFunc *f, int number)
 		fprintf(w->out, ", bytes%d + %d, %d, %d, %d, 0, %lld },\n", number, out, x.nout,
 			x.nwork, x.nout ? (int)s->node->res[0]->type.dtype : 0,
 			x.nwork ? (long long)s->node->work_bytes : 0);
-		at += x.noff;
+		at += x.noff + x.nown;
 		out += x.nout;
 	}
 	fputs("\t{ 0 }\n};\n", w->out);

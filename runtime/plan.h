@@ -22,7 +22,8 @@ typedef struct PlanEnv {
 	int32_t threads;
 } PlanEnv;
 
-/* off[]: operands, then results, then the workspace (if the kernel has one). */
+/* off[]: operands, then results, then the workspace (if the kernel has one); then, beyond PlanStep.noff, what kernels
+ * of one text differ in and is no place: how many rows or units it does, and the stream of each of its random ops. */
 typedef void (*PlanKernel)(unsigned char *arena, const int64_t *off, const PlanEnv *env);
 
 /* A library call. Matrix product: c = a x b, dims a [batch..,M,K], b [batch..,K,N], c [batch..,M,N]; strides in
@@ -57,7 +58,7 @@ typedef struct PlanStep {
 	int32_t index;
 	PlanKernel fn;
 	const int64_t *off;
-	int32_t noff;
+	int32_t noff;       /* places; the kernel's own numbers follow them */
 	const char *name;   /* the op or kernel, for traces and messages */
 	const char *source; /* "mlp.dl:14", or "" */
 	const int64_t *out_bytes; /* bytes of each result, for --check-nan and the checkers; noff-aligned tail */

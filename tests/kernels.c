@@ -293,18 +293,23 @@ static Value *moved(Builder *b, DType d)
 	return ir_binary_c(b, OP_add, ir_broadcast(b, z, type_make(d, 4, shape)), 1);
 }
 
-static Value *dropped(Builder *b, DType d)
+/* Two random ops, and one of them again. */
+static Value *drop(Builder *b, DType d, int64_t stream, int64_t again)
 {
 	int64_t dims[2] = { 4, 5000 };
 	Type t = type_make(d, 2, dims);
 	t.batch = 1;
-	Attr drop[2] = { { .f = 0.3 }, { .i = 5 } },
-	     normal[3] = { { .f = 1 }, { .f = 2 }, { .i = 6 } };
+	Attr drop[2] = { { .f = 0.3 }, { .i = stream } },
+	     normal[3] = { { .f = 1 }, { .f = 2 }, { .i = again } };
 	Value *x = ir_input(b, "x", t), *scale = ir_value(b, OP_dropout_scale, 0, NULL, drop, &t);
 	Value *noise = ir_value(b, OP_random_normal, 0, NULL, normal, &t);
+	Value *twice = ir_value(b, OP_dropout_scale, 0, NULL, drop, &t);
 	ir_output(b, "noise", noise);
-	return ir_binary(b, OP_mul, x, scale);
+	return ir_binary(b, OP_mul, ir_binary(b, OP_mul, x, scale), twice);
 }
+
+static Value *dropped(Builder *b, DType d) { return drop(b, d, 5, 6); }
+static Value *dropped_otherwise(Builder *b, DType d) { return drop(b, d, 2147483647, 0); }
 
 /* Adam: three variables written in place. */
 static Value *update(Builder *b, DType d)
@@ -401,6 +406,7 @@ static const struct {
 	{ "joined", joined },
 	{ "moved", moved },
 	{ "dropped", dropped },
+	{ "dropped_otherwise", dropped_otherwise },
 	{ "update", update },
 	{ "attend_strided", attend_strided },
 	{ "attend_long", attend_long },
@@ -669,13 +675,7 @@ static void run_steps(Test *t, const EmitFunc *f, unsigned char *arena, const Pl
 {
 	for (size_t i = 0; i < f->steps.len; i++) {
 		const EmitStep *s = &f->steps.at[i];
-		int64_t off[3 * IR_MAX_ARGS];
-		int n = 0;
-		for (int k = 0; k < s->node->nargs; k++)
-			off[n++] = emit_offset(t->m, s->node->arg[k]);
-		for (int k = 0; k < s->node->nres; k++)
-			off[n++] = emit_offset(t->m, s->node->res[k]);
-		off[n] = s->node->work_offset;
+		const int64_t *off = emit_offsets(t->a, t->m, s).off;
 		if (s->kind == PLAN_KERNEL) {
 			bool special = t->e->kernels.at[s->index].special;
 			void *sym = dlsym(special ? t->special : t->kernels,
@@ -859,6 +859,29 @@ static void check_case(Test *t, const Case *c)
 	free(two);
 }
 
+/* Nodes that differ in their random streams alone share their kernels. */
+static void check_sharing(Test *t)
+{
+	const EmitFunc *one[2] = { NULL, NULL }, *other[2] = { NULL, NULL };
+	for (int i = 0; i < t->ncases; i++)
+		for (int k = 0; k < 2; k++) {
+			const char *d = dtype_name(k ? DT_F64 : DT_F32), *name = t->at[i].name;
+			if (strcmp(name, arena_printf(t->a, "dropped/%s", d)) == 0)
+				one[k] = find_func(t, t->at[i].fused);
+			if (strcmp(name, arena_printf(t->a, "dropped_otherwise/%s", d)) == 0)
+				other[k] = find_func(t, t->at[i].fused);
+		}
+	for (int k = 0; k < 2 && t->ncases; k++) {
+		bool same = one[k]->steps.len == other[k]->steps.len;
+		for (size_t i = 0; same && i < one[k]->steps.len; i++)
+			same = one[k]->steps.at[i].kind != PLAN_KERNEL ||
+			       one[k]->steps.at[i].index == other[k]->steps.at[i].index;
+		t->passed += same;
+		if (!same)
+			fault(t, "dropped", "kernels that differ in streams alone are not one");
+	}
+}
+
 int main(void)
 {
 	Test *t = calloc(1, sizeof *t);
@@ -883,6 +906,7 @@ int main(void)
 	}
 	for (int i = 0; i < t->ncases; i++)
 		check_case(t, &t->at[i]);
+	check_sharing(t);
 	printf("%d passed, %d failed\n", t->passed, t->failed);
 	bool good = t->failed == 0;
 	prim_close(t->lib);
