@@ -55,7 +55,7 @@ typedef struct Chart {
 
 static double x_of(const Chart *c, double bytes)
 {
-	return LEFT + (log(bytes) - c->low) / (c->high - c->low) * (RIGHT - LEFT);
+	return LEFT + (log(fmax(bytes, 1)) - c->low) / (c->high - c->low) * (RIGHT - LEFT);
 }
 
 static double y_of(const Chart *c, double seconds)
@@ -114,18 +114,21 @@ static void draw_points(const Chart *c, const PlanSummary *point, int n)
 
 void curve_svg(FILE *out, Arena *a, const PlanSummary *point, int n, const PlanSummary *now)
 {
-	double first = (double)point[0].arena_bytes, last = (double)point[n - 1].arena_bytes;
+	double first = fmax((double)point[0].arena_bytes, 1), last = fmax((double)point[n - 1].arena_bytes, 1);
 	Chart c = { out, a, log(first / 1.04), log(last * 1.06), point[0].step_seconds * 1.08 };
-	double x = x_of(&c, (double)now->arena_bytes), y = y_of(&c, now->step_seconds);
-	bool left = x > (LEFT + RIGHT) / 2.0;
+	double x, y;
+	bool left;
 
+	if (!(c.top > 0))
+		c.top = 1;
+	x = x_of(&c, (double)now->arena_bytes);
+	y = y_of(&c, now->step_seconds);
+	left = x > (LEFT + RIGHT) / 2.0;
 	fprintf(out, "<svg class=\"dlc\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"Predicted time of a step against memory, "
 	        "from %s at %s to %s at %s\">\n", WIDTH, HEIGHT, report_seconds(a, point[0].step_seconds),
 	        size_text(a, point[0].arena_bytes), report_seconds(a, point[n - 1].step_seconds),
 	        size_text(a, point[n - 1].arena_bytes));
 	fprintf(out, "<rect class=\"ground\" width=\"%d\" height=\"%d\"/>\n", WIDTH, HEIGHT);
-	if (!(c.top > 0))
-		c.top = 1;
 	draw_bytes_axis(&c);
 	draw_seconds_axis(&c);
 	draw_points(&c, point, n);

@@ -182,17 +182,17 @@ static void explain_micro_batch(FILE *out, Arena *a, const PlanSummary *s, const
 	}
 	fprintf(out, "\nThe batch of %" PRId64 " is computed in %" PRId64 " parts of %" PRId64 "\n", s->batch,
 	        s->accumulation_steps, s->micro_batch);
-	if (least->arena_bytes == 0) {
+	if (least->batch == 0) {
 		fprintf(out, "  no larger part was asked for\n");
 		return;
 	}
-	if (within->arena_bytes == 0)
+	if (within->batch == 0)
 		fprintf(out, "  parts of %" PRId64 " do not fit: they need %s, and then the step takes %s\n",
 		        least->micro_batch, size_text(a, least->arena_bytes), compared(a, least->step_seconds, s));
 	else
 		fprintf(out, "  parts of %" PRId64 " fit with %" PRId64 " replays, and then the step takes %s\n",
 		        within->micro_batch, within->recompute_nodes, compared(a, within->step_seconds, s));
-	if (fast->arena_bytes > 0)
+	if (fast->batch > 0)
 		fprintf(out, "  from %s on they are no slower than this plan: %s\n", size_text(a, fast->arena_bytes),
 		        compared(a, fast->step_seconds, s));
 }
@@ -215,7 +215,7 @@ static void explain_memory(FILE *out, Arena *a, const PlanSummary *s, const Plan
 	fprintf(out, "\nWhat other budgets would change; this plan's step takes %s\n", report_seconds(a, s->step_seconds));
 	explain_answer(out, a, "unlimited", most, s);
 	explain_answer(out, a, "10 % more", &study->more, s);
-	if (study->less.arena_bytes > 0)
+	if (study->less.batch > 0)
 		explain_answer(out, a, "10 % less", &study->less, s);
 	else
 		fprintf(out, "  %10s  %-10s  nothing fits\n", size_text(a, budget - budget / 10), "10 % less");

@@ -29,7 +29,7 @@ typedef struct PlannerOptions {
 } PlannerOptions;
 
 /* The neighbourhood of an answer: the curve that it lies on, and what other choices would have needed.
- * A summary with arena_bytes 0 stands for "there is none". */
+ * A summary with batch 0 stands for "there is none". */
 typedef struct PlanStudy {
 	PlanSummary *point;    /* the trade-off: see planner_curve */
 	int npoints;

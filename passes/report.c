@@ -95,6 +95,8 @@ const char *report_seconds(Arena *a, double seconds)
 	static const char *const names[] = { "s", "ms", "us", "ns" };
 	int unit = 0;
 
+	if (!(seconds > 0))
+		return "0 s";
 	while (unit < 3 && seconds < 0.9995) {
 		seconds *= 1000;
 		unit++;
@@ -140,6 +142,8 @@ const char *report_op(Arena *a, const Node *n)
 	const char *first = NULL, *last = NULL;
 	int count = 0;
 
+	if (n->op == OP_opaque && ir_str(n, "name")[0])
+		return ir_str(n, "name");
 	if (n->op != OP_fused)
 		return ir_ops[n->op].name;
 	for (const Node *b = n->body->first; b; b = b->next) {

@@ -18,7 +18,7 @@ const char *report_curve_json(Arena *a, const Module *m, const PlanSummary *poin
 /* "3.21 ms", with three digits; in the arena. */
 const char *report_seconds(Arena *a, double seconds);
 
-/* What a node computes, for people: "matmul"; a kernel as "gelu", "add+gelu" or "add..sum". */
+/* What a node computes, for people: "matmul", the name of an opaque op; a kernel as "gelu", "add+gelu" or "add..sum". */
 const char *report_op(Arena *a, const Node *n);
 
 /* A few lines: arena, what fills it, micro-batch, replays, predicted step. */

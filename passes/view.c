@@ -77,8 +77,7 @@ static const char *buffer_name(Arena *a, const View *v, const TBuf *buf)
 	const char *type = type_text(a, &root->type, false);
 
 	if (buf->carried)
-		return arena_printf(a, "%s, summed over the micro-batches, %s", buf->kind == BUF_GRADIENT ? "gradient" : "value",
-		                    type);
+		return arena_printf(a, "sum over the micro-batches, %s", type);
 	if (n && n->op == OP_input)
 		return arena_printf(a, "%%%d input %s %s", root->id, ir_str(n, "name"), type);
 	return arena_printf(a, "%%%d %s %s", root->id, n ? report_op(a, n) : "loop", type);
