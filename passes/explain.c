@@ -187,12 +187,13 @@ static void explain_micro_batch(FILE *out, Arena *a, const PlanSummary *s, const
 		return;
 	}
 	if (within->batch == 0)
-		fprintf(out, "  parts of %" PRId64 " do not fit: they need %s, and then the step takes %s\n",
+		fprintf(out, "  parts of %" PRId64 " need at least %s; the step then takes %s\n",
 		        least->micro_batch, size_text(a, least->arena_bytes), compared(a, least->step_seconds, s));
 	else
-		fprintf(out, "  parts of %" PRId64 " fit with %" PRId64 " replays, and then the step takes %s\n",
-		        within->micro_batch, within->recompute_nodes, compared(a, within->step_seconds, s));
-	if (fast->batch > 0)
+		fprintf(out, "  parts of %" PRId64 " would fit, with %" PRId64 " replay%s; the step then takes %s\n",
+		        within->micro_batch, within->recompute_nodes, plural(within->recompute_nodes),
+		        compared(a, within->step_seconds, s));
+	if (fast->batch > 0 && fast->arena_bytes > least->arena_bytes)
 		fprintf(out, "  from %s on they are no slower than this plan: %s\n", size_text(a, fast->arena_bytes),
 		        compared(a, fast->step_seconds, s));
 }
