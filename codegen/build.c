@@ -5,12 +5,13 @@
  *     *.o + libdlrt.a  --cc-->  OUTPUT.tmp-PID  --rename-->  OUTPUT
  *
  * Fused kernels are compiled without contraction (rounding belongs to ops), special kernels with it
- * (each is one op). On failure nothing is left behind. Environment: CC, DLC_RUNTIME (folder of
- * libdlrt.a), DLC_CFLAGS and DLC_LDFLAGS (added). */
+ * (each is one op). On failure, and when a signal interrupts, nothing is left behind. Environment:
+ * CC, DLC_RUNTIME (folder of libdlrt.a), DLC_CFLAGS and DLC_LDFLAGS (added). */
 #include "emit.h"
+#include "jobs.h"
 
+#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -19,33 +20,33 @@
 extern const char kernel_h[], special_h[], plan_h[];
 extern const unsigned kernel_h_len, special_h_len, plan_h_len;
 
-enum { MAX_FILES = 32, MAX_LOG_LINES = 12, SPLIT_BYTES = 24000 };
-
-typedef struct Job {
-	const char *log;
-	pid_t pid;
-} Job;
+enum { MAX_LOG_LINES = 12, SPLIT_BYTES = 24000 };
 
 typedef struct Make {
 	Arena *a;
 	const Module *m;
 	const BuildOptions *o;
-	const char *dir;     /* temporary folder */
+	const char *dir;     /* temporary folder: of all files but the executable */
 	const char *runtime; /* folder of libdlrt.a */
 	const char *cc;
-	const char *file[MAX_FILES]; /* everything that is made in dir */
-	int nfiles;
-	Job job[8];
-	int njobs;
+	Jobs jobs;
 	const char *objects; /* quoted, for the link */
 } Make;
 
-static const char *in_dir(Make *k, const char *name)
+static const char *in_dir(const Make *k, const char *name)
 {
-	const char *path = arena_printf(k->a, "%s/%s", k->dir, name);
-	if (k->nfiles < MAX_FILES)
-		k->file[k->nfiles++] = path;
-	return path;
+	return arena_printf(k->a, "%s/%s", k->dir, name);
+}
+
+/* Removes the temporary folder and what lies in it. */
+static void remove_dir(const Make *k)
+{
+	DIR *d = opendir(k->dir);
+	for (const struct dirent *x; d && (x = readdir(d));)
+		unlink(in_dir(k, x->d_name)); /* not `.` and `..`, which are no files */
+	if (d)
+		closedir(d);
+	rmdir(k->dir);
 }
 
 /* For the shell: 'it'\''s' */
@@ -100,23 +101,8 @@ static const char *find_runtime(Make *k)
 
 static bool start_job(Make *k, const char *name, const char *command)
 {
-	Job *j = &k->job[k->njobs];
-	j->log = in_dir(k, arena_printf(k->a, "%s.log", name));
-	fflush(NULL);
-	j->pid = fork();
-	if (j->pid < 0)
-		return fail(k, "cannot start", command);
-	if (j->pid == 0) {
-		int fd = open(j->log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-		if (fd >= 0) {
-			dup2(fd, 1);
-			dup2(fd, 2);
-		}
-		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-		_exit(127);
-	}
-	k->njobs++;
-	return true;
+	const char *log = in_dir(k, arena_printf(k->a, "%s.log", name));
+	return jobs_start(&k->jobs, command, log, k->dir) || fail(k, "cannot start", command);
 }
 
 static void show_log(const Make *k, const char *path)
@@ -134,25 +120,18 @@ static void show_log(const Make *k, const char *path)
 /* Waits for every job; reports the first that failed. */
 static bool finish_jobs(Make *k, const char *what)
 {
-	bool ok = true;
-	for (int i = 0; i < k->njobs; i++) {
-		int status = 0;
-		while (waitpid(k->job[i].pid, &status, 0) < 0 && errno == EINTR)
-			;
-		if (status == 0 || !ok)
-			continue;
-		ok = false;
-		if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
+	const Job *bad = jobs_wait(&k->jobs);
+	if (bad && !jobs_interrupted(&k->jobs)) {
+		if (WIFEXITED(bad->status) && WEXITSTATUS(bad->status) == 127) {
 			diag_error(k->m->diag, NO_SPAN, "the C compiler '%s' cannot be run", k->cc);
 			diag_hint(k->m->diag, "install gcc, or name another compiler with CC=...");
 		} else {
 			diag_error(k->m->diag, NO_SPAN, "the C compiler '%s' failed to %s", k->cc,
 				   what);
-			show_log(k, k->job[i].log);
+			show_log(k, bad->log);
 		}
 	}
-	k->njobs = 0;
-	return ok;
+	return !bad && !jobs_interrupted(&k->jobs);
 }
 
 static const char *compile_flags(const Make *k, bool special)
@@ -316,14 +295,14 @@ bool cpu_build(const Module *m, const BuildOptions *o)
 	if (ok) {
 		const char *tmp = getenv("TMPDIR");
 		char *dir = arena_printf(a, "%s/dlc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+		jobs_open(&k.jobs);
 		k.dir = mkdtemp(dir);
 		ok = k.dir ? make_trainer(&k, e) : fail(&k, "cannot make the folder", dir);
 		if (ok && o->keep_sources)
 			keep_sources(&k, e);
-		for (int i = 0; i < k.nfiles; i++)
-			unlink(k.file[i]);
 		if (k.dir)
-			rmdir(k.dir);
+			remove_dir(&k);
+		jobs_close(&k.jobs);
 	}
 	arena_free(a);
 	return ok;
