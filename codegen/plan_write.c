@@ -228,8 +228,9 @@ static void write_steps(const Writer *w, const EmitFunc *f, int number)
 		put_string(w->out, emit_name(w->e->a, s->node));
 		fputs(", ", w->out);
 		put_string(w->out, source_of(w, s->node));
-		fprintf(w->out, ", bytes%d + %d, %d, %d, %d, 0, %lld },\n", number, out, x.nout,
+		fprintf(w->out, ", bytes%d + %d, %d, %d, %d, %.9g, %lld },\n", number, out, x.nout,
 			x.nwork, x.nout ? (int)s->node->res[0]->type.dtype : 0,
+			s->kind == PLAN_END ? 0 : s->node->seconds,
 			x.nwork ? (long long)s->node->work_bytes : 0);
 		at += x.noff + x.nown;
 		out += x.nout;

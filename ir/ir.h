@@ -191,6 +191,7 @@ struct Node {
 	int32_t pos;      /* position in the function's linear order after ir_number(), bodies included */
 	int32_t flags;    /* NF_* */
 	int64_t work_offset, work_bytes; /* workspace in the arena (library scratchpads, partial sums, thread rows) */
+	double seconds;   /* predicted, of one execution; after `offsets` (0 before); no part of the text */
 	void *aux;
 };
 

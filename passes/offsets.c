@@ -5,9 +5,12 @@
  * Variables come first and stay; the functions share the rest, since only one runs at a time. Within a function the lives of
  * the buffers (timeline.c) are packed as rectangles (pack.c).
  *
+ * A placed node also carries its predicted seconds, for the plan that the trainer keeps.
+ *
  * Invariant: offsets depend on the function alone, never on a budget. */
 #include "place.h"
 
+#include "cost.h"
 #include "timeline.h"
 
 int64_t place_variables(Module *m)
@@ -67,6 +70,9 @@ int64_t place_func(Func *f, const PassCtx *cx)
 			t->op[plain.step[lives.at[k].from].op].node->work_offset = offset[k];
 	}
 	place_block(&p, f->body);
+	for (int32_t i = 0; i < t->nops; i++)
+		if (t->op[i].node)
+			t->op[i].node->seconds = cost_seconds(t->op[i].node, cx->machine);
 	arena_free(a);
 	return f->arena_bytes;
 }

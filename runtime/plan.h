@@ -65,7 +65,7 @@ typedef struct PlanStep {
 	int32_t nout;       /* results are off[noff - nout - nwork .. ) */
 	int32_t nwork;      /* 0 or 1 */
 	PlanDType out_dtype; /* of result 0 */
-	double seconds;     /* predicted */
+	double seconds;     /* predicted, of one run of this step: of each trip, in a loop */
 	int64_t work_bytes; /* of the workspace, the last of off[], where nwork is 1; 0: see the primitive */
 } PlanStep;
 
