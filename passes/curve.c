@@ -115,7 +115,7 @@ static void draw_points(const Chart *c, const PlanSummary *point, int n)
 void curve_svg(FILE *out, Arena *a, const PlanSummary *point, int n, const PlanSummary *now)
 {
 	double first = fmax((double)point[0].arena_bytes, 1), last = fmax((double)point[n - 1].arena_bytes, 1);
-	Chart c = { out, a, log(first / 1.04), log(last * 1.06), point[0].step_seconds * 1.08 };
+	Chart c = { out, a, log(first / 1.04), log(last * 1.06), point[0].step_seconds * 1.2 };
 	double x, y;
 	bool left;
 

@@ -219,10 +219,13 @@ static void draw_marks(const Drawing *d, const PlanSummary *s, int64_t top)
 	double peak = x_of(d, d->v->plan.peak + 0.5);
 	bool right = peak > (LEFT + RIGHT) / 2.0;
 
-	if (s->budget_bytes <= top)
-		fprintf(d->out, "<path class=\"mark\" d=\"M%d %.2fH%d\"/><text x=\"%d\" y=\"%.2f\">budget %s</text>\n", LEFT,
-		        y_of(d, (double)s->budget_bytes), RIGHT, LEFT + 4, y_of(d, (double)s->budget_bytes) - 4,
-		        size_text(d->a, s->budget_bytes));
+	if (s->budget_bytes <= top) { /* its name away from the peak's */
+		double y = y_of(d, (double)s->budget_bytes);
+
+		fprintf(d->out, "<path class=\"mark\" d=\"M%d %.2fH%d\"/>"
+		        "<text x=\"%d\" y=\"%.2f\" text-anchor=\"%s\">budget %s</text>\n", LEFT, y, RIGHT,
+		        right ? LEFT + 4 : RIGHT, y - 4, right ? "start" : "end", size_text(d->a, s->budget_bytes));
+	}
 	if (d->v->plan.nsteps == 0)
 		return;
 	fprintf(d->out, "<path class=\"mark\" d=\"M%.2f %dV%d\"/><text x=\"%.2f\" y=\"%d\" text-anchor=\"%s\">peak, step %d</text>\n",
