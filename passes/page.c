@@ -82,7 +82,9 @@ static const char script[] =
 	"  else if (e.key === 'ArrowUp' || e.key === 'ArrowDown') next = at < 0 ? all[0] : neighbour(e.key === 'ArrowUp');\n"
 	"  else return;\n"
 	"  e.preventDefault();\n"
-	"  if (next) show(next);\n"
+	"  if (!next) return;\n"
+	"  show(next);\n"
+	"  next.scrollIntoView({ block: 'nearest', inline: 'nearest' });\n"
 	"});\n"
 	"</script>\n";
 
@@ -159,7 +161,7 @@ static void put_kinds(const Page *p)
 	const int64_t bytes[VIEW_KINDS] = { b->parameters, b->optimizer, b->gradients, b->activations, b->workspace, b->io };
 	int64_t gaps = p->s->arena_bytes;
 
-	fputs("<h2>What fills the peak</h2>\n<div class=\"scroll\"><table><thead><tr><th scope=\"col\">kind</th>"
+	fputs("<h2>What fills the peak</h2>\n<div class=\"scroll\" tabindex=\"0\"><table><thead><tr><th scope=\"col\">kind</th>"
 	      "<th scope=\"col\" class=\"n\">bytes</th><th scope=\"col\" class=\"n\">share</th><td class=\"bar\"></td></tr></thead><tbody>\n",
 	      p->out);
 	for (int k = 0; k < VIEW_KINDS; k++) {
@@ -175,7 +177,7 @@ static void put_curve(const Page *p)
 	fputs("<h2>What memory buys</h2>\n<p>Each point is the fastest plan that fits into so much memory.</p>\n"
 	      "<div class=\"scroll narrow\">\n", p->out);
 	curve_svg(p->out, p->a, p->study->point, p->study->npoints, p->s);
-	fputs("</div>\n<details><summary>The same as a table</summary><div class=\"scroll\"><table><thead><tr>"
+	fputs("</div>\n<details><summary>The same as a table</summary><div class=\"scroll\" tabindex=\"0\"><table><thead><tr>"
 	      "<th scope=\"col\" class=\"n\">budget, bytes</th><th scope=\"col\" class=\"n\">arena</th>"
 	      "<th scope=\"col\" class=\"n\">batch</th><th scope=\"col\" class=\"n\">replays</th>"
 	      "<th scope=\"col\" class=\"n\">computed again</th><th scope=\"col\" class=\"n\">step</th></tr></thead><tbody>\n",
@@ -216,7 +218,7 @@ static void put_kernels(const Page *p)
 	double rest = 0;
 	int64_t times = 0;
 
-	fputs("<h2>Kernels by predicted time</h2>\n<div class=\"scroll\"><table><thead><tr><th scope=\"col\">kernel</th>"
+	fputs("<h2>Kernels by predicted time</h2>\n<div class=\"scroll\" tabindex=\"0\"><table><thead><tr><th scope=\"col\">kernel</th>"
 	      "<th scope=\"col\">line</th><th scope=\"col\" class=\"n\">runs</th><th scope=\"col\" class=\"n\">time</th>"
 	      "<th scope=\"col\" class=\"n\">share</th></tr></thead><tbody>\n", p->out);
 	for (int32_t i = 0; i < n; i++) {
