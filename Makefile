@@ -8,7 +8,8 @@ B       := build
 
 DLC_SRC := dlc.c $(wildcard ir/base/*.c ir/*.c frontend/*.c passes/*.c codegen/*.c)
 GEN_SRC := $(B)/frontend/parser.c $(B)/frontend/scanner.c $(B)/frontend/std_dl.c $(B)/codegen/kernel_h.c \
-           $(B)/codegen/special_h.c $(B)/codegen/plan_h.c
+           $(B)/codegen/special_h.c $(B)/codegen/plan_h.c $(B)/passes/picture_css.c $(B)/passes/page_css.c \
+           $(B)/passes/page_js.c
 RT_SRC  := $(wildcard runtime/*.c)
 DLC_OBJ := $(DLC_SRC:%.c=$(B)/%.o) $(GEN_SRC:%.c=%.o)
 RT_OBJ  := $(RT_SRC:%.c=$(B)/%.o)
@@ -41,6 +42,13 @@ $(B)/codegen/%_h.c: codegen/%.h tools/embed
 $(B)/codegen/plan_h.c: runtime/plan.h tools/embed
 	@mkdir -p $(@D)
 	tools/embed plan_h $< > $@
+# What pictures and pages of plans hold besides numbers, embedded.
+$(B)/passes/%_css.c: passes/%.css tools/embed
+	@mkdir -p $(@D)
+	tools/embed $*_css $< > $@
+$(B)/passes/%_js.c: passes/%.js tools/embed
+	@mkdir -p $(@D)
+	tools/embed $*_js $< > $@
 $(filter $(B)/frontend/%,$(DLC_OBJ)): $(B)/frontend/parser.c $(B)/frontend/scanner.c
 
 # ---- tests: `check` is the fast whole, `check-all` adds training runs, sanitizers and a short fuzz ----

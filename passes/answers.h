@@ -1,6 +1,8 @@
-/* A plan and its alternatives for people: the trade-off curve, the explanation, the picture, the page.
+/* A plan and its alternatives for people: the trade-off curve, the explanation, the picture, the
+ * page.
  *
- * All texts depend on the graph, the budget and the machine profile alone, never on how long planning took. */
+ * All texts depend on the graph, the budget and the machine profile alone, never on how long
+ * planning took. */
 #ifndef DLC_PASSES_ANSWERS_H
 #define DLC_PASSES_ANSWERS_H
 
@@ -9,17 +11,24 @@
 
 /* ---- the trade-off (curve.c) ---- */
 
-/* One line a point of planner_curve, smallest budget first; slowness is relative to the last one. */
+/* One line a point of planner_curve, smallest budget first; slowness is relative to the last one.
+ */
 void curve_table(FILE *out, Arena *a, const Module *m, const PlanSummary *point, int n);
 
-/* The curve as an element of a page that holds picture_svg too: memory (logarithmic) against predicted seconds, `now`
- * marked on it. */
+/* The curve as an element of a page that holds picture_svg too: memory (logarithmic) against
+ * predicted seconds, `now` marked on it. */
 void curve_svg(FILE *out, Arena *a, const PlanSummary *point, int n, const PlanSummary *now);
 
 /* ---- a placed step, ready to be told about (view.c) ---- */
 
 typedef enum ViewKind {
-	VIEW_PARAMETER, VIEW_OPTIMIZER, VIEW_GRADIENT, VIEW_ACTIVATION, VIEW_WORKSPACE, VIEW_IO, VIEW_KINDS
+	VIEW_PARAMETER,
+	VIEW_OPTIMIZER,
+	VIEW_GRADIENT,
+	VIEW_ACTIVATION,
+	VIEW_WORKSPACE,
+	VIEW_IO,
+	VIEW_KINDS
 } ViewKind;
 
 /* Bytes that stay for some steps. */
@@ -30,8 +39,8 @@ typedef struct ViewItem {
 	int32_t from, to; /* steps, both inclusive */
 	Span span;        /* of what makes it */
 	bool replay;
-	bool over;        /* takes over the bytes of an operand in the step where it is made */
-	bool passed_on;   /* a result takes over its bytes in its last step */
+	bool over;      /* takes over the bytes of an operand in the step where it is made */
+	bool passed_on; /* a result takes over its bytes in its last step */
 } ViewItem;
 
 /* What one op (or all replays of ops that look alike) of one source line costs. */
@@ -39,31 +48,39 @@ typedef struct ViewCost {
 	const char *op;
 	const char *where;
 	double seconds;
-	int32_t times;  /* launches of one step of training */
+	int32_t times; /* launches of one step of training */
 } ViewCost;
 
-typedef enum ViewPhase { PHASE_FORWARD, PHASE_REPLAY, PHASE_BACKWARD, PHASE_UPDATE, PHASES } ViewPhase;
+typedef enum ViewPhase {
+	PHASE_FORWARD,
+	PHASE_REPLAY,
+	PHASE_BACKWARD,
+	PHASE_UPDATE,
+	PHASES
+} ViewPhase;
 
 typedef struct View {
 	Module *m;
 	Timeline *t;
 	TPlan plan;
-	ViewItem *item;   /* variables first, then in order of `from` */
+	ViewItem *item; /* variables first, then in order of `from` */
 	int32_t nitems, nvars;
-	int64_t arena;    /* end of the highest byte of the step */
-	int64_t *live;    /* by step, variables included */
+	int64_t arena; /* end of the highest byte of the step */
+	int64_t *live; /* by step, variables included */
 } View;
 
 extern const char *const view_kind_names[VIEW_KINDS], *const view_phase_names[PHASES];
 
 /* `step` must be placed. Everything is in the arena. */
 View view_make(Arena *a, Module *m, const PassCtx *cx);
-/* Whether an item's bytes count at the peak; in the step where a result takes over an operand the operand does. */
+/* Whether an item's bytes count at the peak; in the step where a result takes over an operand the
+ * operand does. */
 bool view_at_peak(const View *v, const ViewItem *i);
 const Node *view_node(const View *v, int32_t step); /* NULL for the end of a loop */
 const char *view_op(const View *v, Arena *a, int32_t step);
 ViewPhase view_phase(const View *v, int32_t step);
-int64_t view_trips(const View *v, int32_t step); /* how often the step runs in one step of training */
+int64_t view_trips(const View *v,
+		   int32_t step); /* how often the step runs in one step of training */
 /* "models/mlp.dl:7", "?" without a source. */
 const char *view_where(const View *v, Arena *a, Span s);
 /* Costs by op and line, the largest first; of replays only, or of all steps. */
@@ -71,11 +88,12 @@ ViewCost *view_costs(const View *v, Arena *a, bool replays, int32_t *n);
 
 /* ---- words, picture, page ---- */
 
-/* What fills the peak, what is replayed, why this micro-batch, what more or less memory would change (explain.c). */
+/* What fills the peak, what is replayed, why this micro-batch, what more or less memory would
+ * change (explain.c). */
 void explain_text(FILE *out, Arena *a, const View *v, const PlanSummary *s, const PlanStudy *study);
 
-/* Memory over time: a rectangle a buffer, steps by bytes, with a <title> that says what it is (picture.c). A document of
- * its own, or an element of an HTML page, without a legend. */
+/* Memory over time: a rectangle a buffer, steps by bytes, with a <title> that says what it is
+ * (picture.c). A document of its own, or an element of an HTML page, without a legend. */
 void picture_svg(FILE *out, Arena *a, const View *v, const PlanSummary *s, bool document);
 
 /* One HTML page with all of it, without references to anything outside (page.c). */
@@ -83,10 +101,12 @@ void page_html(FILE *out, Arena *a, const View *v, const PlanSummary *s, const P
 
 /* ---- what they share (view.c) ---- */
 
-/* Text for XML and HTML: the five special characters become entities, what is no character of XML a replacement. */
+/* Text for XML and HTML: the five special characters become entities, what is no character of XML a
+ * replacement. */
 const char *answer_escape(Arena *a, const char *text);
 
-/* The distance of round ticks (1, 2 or 5 times a power of ten), at most `most` of them in `range`. */
+/* The distance of round ticks (1, 2 or 5 times a power of ten), at most `most` of them in `range`.
+ */
 double answer_tick(double range, int most);
 
 /* The largest unit in which bytes are at least 1, up to GiB; *unit is one of it in bytes. */

@@ -15,7 +15,8 @@ static double share(const PlanSummary *s)
 /* "none", or "+3.2 %": how much longer than the fastest. */
 static const char *slower(Arena *a, const PlanSummary *s, const PlanSummary *fastest)
 {
-	double by = fastest->step_seconds > 0 ? 100 * (s->step_seconds / fastest->step_seconds - 1) : 0;
+	double by =
+	    fastest->step_seconds > 0 ? 100 * (s->step_seconds / fastest->step_seconds - 1) : 0;
 
 	return by > 0 ? arena_printf(a, "+%.1f %%", by) : "-";
 }
@@ -25,20 +26,29 @@ void curve_table(FILE *out, Arena *a, const Module *m, const PlanSummary *point,
 	const PlanSummary *first = &point[0], *last = &point[n - 1];
 
 	if (n == 1)
-		fprintf(out, "%s: %s is the smallest budget, and more memory buys nothing; batch %" PRId64 "\n", m->name,
-		        size_text(a, first->arena_bytes), first->batch);
+		fprintf(
+		    out,
+		    "%s: %s is the smallest budget, and more memory buys nothing; batch %" PRId64
+		    "\n",
+		    m->name, size_text(a, first->arena_bytes), first->batch);
 	else
-		fprintf(out, "%s: from %s, the smallest budget, to %s, above which more memory buys nothing; batch %" PRId64
-		        "\n", m->name, size_text(a, first->arena_bytes), size_text(a, last->arena_bytes), first->batch);
-	fprintf(out, "%14s  %10s  %10s  %11s  %7s  %10s  %9s  %9s\n", "budget", "arena", "live", "micro-batch", "replays",
-	        "recomputed", "step", "slower");
+		fprintf(out,
+			"%s: from %s, the smallest budget, to %s, above which more memory buys "
+			"nothing; batch %" PRId64 "\n",
+			m->name, size_text(a, first->arena_bytes), size_text(a, last->arena_bytes),
+			first->batch);
+	fprintf(out, "%14s  %10s  %10s  %11s  %7s  %10s  %9s  %9s\n", "budget", "arena", "live",
+		"micro-batch", "replays", "recomputed", "step", "slower");
 	for (int i = 0; i < n; i++) {
 		const PlanSummary *s = &point[i];
 
-		fprintf(out, "%14" PRId64 "  %10s  %10s  %11s  %7" PRId64 "  %8.1f %%  %9s  %9s\n", s->budget_bytes,
-		        size_text(a, s->arena_bytes), size_text(a, s->lower_bound_bytes),
-		        arena_printf(a, "%" PRId64 " x %" PRId64, s->accumulation_steps, s->micro_batch),
-		        s->recompute_nodes, share(s), report_seconds(a, s->step_seconds), slower(a, s, last));
+		fprintf(out, "%14" PRId64 "  %10s  %10s  %11s  %7" PRId64 "  %8.1f %%  %9s  %9s\n",
+			s->budget_bytes, size_text(a, s->arena_bytes),
+			size_text(a, s->lower_bound_bytes),
+			arena_printf(a, "%" PRId64 " x %" PRId64, s->accumulation_steps,
+				     s->micro_batch),
+			s->recompute_nodes, share(s), report_seconds(a, s->step_seconds),
+			slower(a, s, last));
 	}
 }
 
@@ -65,8 +75,11 @@ static double y_of(const Chart *c, double seconds)
 
 static void draw_bytes_tick(const Chart *c, double bytes)
 {
-	fprintf(c->out, "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
-	        x_of(c, bytes), TOP, BOTTOM, x_of(c, bytes), BOTTOM + 18, size_text(c->a, (int64_t)bytes));
+	fprintf(c->out,
+		"<path class='grid' d='M%.1f %dV%d'/><text x='%.1f' y='%d' text-anchor='middle'>"
+		"%s</text>\n",
+		x_of(c, bytes), TOP, BOTTOM, x_of(c, bytes), BOTTOM + 18,
+		size_text(c->a, (int64_t)bytes));
 }
 
 /* Round sizes where the axis is short, powers of two where it is long. */
@@ -92,29 +105,34 @@ static void draw_seconds_axis(const Chart *c)
 	double tick = answer_tick(c->top, 6);
 
 	for (int i = 0; i * tick <= c->top; i++)
-		fprintf(c->out, "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
-		        LEFT, y_of(c, i * tick), RIGHT, LEFT - 6, y_of(c, i * tick) + 4,
-		        i ? report_seconds(c->a, i * tick) : "0");
+		fprintf(c->out,
+			"<path class='grid' d='M%d %.1fH%d'/><text x='%d' y='%.1f' "
+			"text-anchor='end'>%s</text>\n",
+			LEFT, y_of(c, i * tick), RIGHT, LEFT - 6, y_of(c, i * tick) + 4,
+			i ? report_seconds(c->a, i * tick) : "0");
 }
 
 /* What a budget between two points gets is the answer to the smaller one: a staircase. */
 static void draw_points(const Chart *c, const PlanSummary *point, int n)
 {
 	for (int i = 0; i < n; i++)
-		fprintf(c->out, i == 0 ? "<path class=\"live\" d=\"M%.1f %.1f" : "H%.1fV%.1f",
-		        x_of(c, (double)point[i].arena_bytes), y_of(c, point[i].step_seconds));
-	fprintf(c->out, "H%d\"/>\n", RIGHT);
+		fprintf(c->out, i == 0 ? "<path class='live' d='M%.1f %.1f" : "H%.1fV%.1f",
+			x_of(c, (double)point[i].arena_bytes), y_of(c, point[i].step_seconds));
+	fprintf(c->out, "H%d'/>\n", RIGHT);
 	for (int i = 0; i < n; i++)
-		fprintf(c->out, "<circle class=\"k0\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>%s: %s, %" PRId64 " x %" PRId64
-		        ", %" PRId64 " replays</title></circle>\n",
-		        x_of(c, (double)point[i].arena_bytes), y_of(c, point[i].step_seconds),
-		        size_text(c->a, point[i].arena_bytes), report_seconds(c->a, point[i].step_seconds),
-		        point[i].accumulation_steps, point[i].micro_batch, point[i].recompute_nodes);
+		fprintf(c->out,
+			"<circle class='k0' cx='%.1f' cy='%.1f' r='4'><title>%s: %s, %" PRId64
+			" x %" PRId64 ", %" PRId64 " replays</title></circle>\n",
+			x_of(c, (double)point[i].arena_bytes), y_of(c, point[i].step_seconds),
+			size_text(c->a, point[i].arena_bytes),
+			report_seconds(c->a, point[i].step_seconds), point[i].accumulation_steps,
+			point[i].micro_batch, point[i].recompute_nodes);
 }
 
 void curve_svg(FILE *out, Arena *a, const PlanSummary *point, int n, const PlanSummary *now)
 {
-	double first = fmax((double)point[0].arena_bytes, 1), last = fmax((double)point[n - 1].arena_bytes, 1);
+	double first = fmax((double)point[0].arena_bytes, 1),
+	       last = fmax((double)point[n - 1].arena_bytes, 1);
 	Chart c = { out, a, log(first / 1.04), log(last * 1.06), point[0].step_seconds * 1.2 };
 	double x, y;
 	bool left;
@@ -124,17 +142,23 @@ void curve_svg(FILE *out, Arena *a, const PlanSummary *point, int n, const PlanS
 	x = x_of(&c, (double)now->arena_bytes);
 	y = y_of(&c, now->step_seconds);
 	left = x > (LEFT + RIGHT) / 2.0;
-	fprintf(out, "<svg class=\"dlc\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"Predicted time of a step against memory, "
-	        "from %s at %s to %s at %s\">\n", WIDTH, HEIGHT, report_seconds(a, point[0].step_seconds),
-	        size_text(a, point[0].arena_bytes), report_seconds(a, point[n - 1].step_seconds),
-	        size_text(a, point[n - 1].arena_bytes));
-	fprintf(out, "<rect class=\"ground\" width=\"%d\" height=\"%d\"/>\n", WIDTH, HEIGHT);
+	fprintf(out,
+		"<svg class='dlc' viewBox='0 0 %d %d' role='img' aria-label='Predicted time of a "
+		"step against memory, "
+		"from %s at %s to %s at %s'>\n",
+		WIDTH, HEIGHT, report_seconds(a, point[0].step_seconds),
+		size_text(a, point[0].arena_bytes), report_seconds(a, point[n - 1].step_seconds),
+		size_text(a, point[n - 1].arena_bytes));
+	fprintf(out, "<rect class='ground' width='%d' height='%d'/>\n", WIDTH, HEIGHT);
 	draw_bytes_axis(&c);
 	draw_seconds_axis(&c);
 	draw_points(&c, point, n);
-	fprintf(out, "<circle class=\"p1\" cx=\"%.1f\" cy=\"%.1f\" r=\"6\"/>"
-	        "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">this plan</text>\n", x, y, x + (left ? -2 : 2), y - 12,
-	        left ? "end" : "start");
-	fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" class=\"quiet\">memory</text>"
-	        "<text x=\"%d\" y=\"12\" class=\"quiet\">predicted time of a step</text></svg>\n", RIGHT, BOTTOM + 38, LEFT);
+	fprintf(out,
+		"<circle class='p1' cx='%.1f' cy='%.1f' r='6'/>"
+		"<text x='%.1f' y='%.1f' text-anchor='%s'>this plan</text>\n",
+		x, y, x + (left ? -2 : 2), y - 12, left ? "end" : "start");
+	fprintf(out,
+		"<text x='%d' y='%d' text-anchor='end' class='quiet'>memory</text>"
+		"<text x='%d' y='12' class='quiet'>predicted time of a step</text></svg>\n",
+		RIGHT, BOTTOM + 38, LEFT);
 }

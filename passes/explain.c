@@ -1,7 +1,8 @@
 /* The plan in words and numbers (see answers.h).
  *
- * Five questions, in the order in which people ask them: what fills the memory, which lines of the model are behind it, what
- * is computed twice, why the batch was cut as it was, and what more or less memory would change. */
+ * Five questions, in the order in which people ask them: what fills the memory, which lines of the
+ * model are behind it, what is computed twice, why the batch was cut as it was, and what more or
+ * less memory would change. */
 #include "answers.h"
 
 #include "../ir/base/size.h"
@@ -30,13 +31,14 @@ static void put(FILE *out, const char *amount, double share, const char *what)
 
 /* ---- the peak, by kind ---- */
 
-static const char *const phase_names[PHASES] = { "of the forward pass", "replayed", "of the backward pass",
-	                                         "of the update" };
+static const char *const phase_names[PHASES] = { "of the forward pass", "replayed",
+						 "of the backward pass", "of the update" };
 
 static void explain_kinds(FILE *out, Arena *a, const View *v, const PlanSummary *s)
 {
-	const int64_t bytes[VIEW_KINDS] = { s->peak.parameters, s->peak.optimizer, s->peak.gradients, s->peak.activations,
-		                            s->peak.workspace, s->peak.io };
+	const int64_t bytes[VIEW_KINDS] = { s->peak.parameters, s->peak.optimizer,
+					    s->peak.gradients,  s->peak.activations,
+					    s->peak.workspace,  s->peak.io };
 	int32_t at = v->plan.peak;
 	double arena = (double)s->arena_bytes;
 	int64_t holes = s->arena_bytes;
@@ -44,13 +46,15 @@ static void explain_kinds(FILE *out, Arena *a, const View *v, const PlanSummary 
 	if (v->plan.nsteps > 0) {
 		const Node *n = view_node(v, at);
 
-		fprintf(out, "\nThe peak is in step %d of %d: %s, %s, %s\n", at + 1, v->plan.nsteps, view_op(v, a, at),
-		        phase_names[view_phase(v, at)], view_where(v, a, n ? n->span : NO_SPAN));
+		fprintf(out, "\nThe peak is in step %d of %d: %s, %s, %s\n", at + 1, v->plan.nsteps,
+			view_op(v, a, at), phase_names[view_phase(v, at)],
+			view_where(v, a, n ? n->span : NO_SPAN));
 	}
 	for (int k = 0; k < VIEW_KINDS; k++) {
 		holes -= bytes[k];
 		if (bytes[k] > 0)
-			put(out, size_text(a, bytes[k]), percent((double)bytes[k], arena), view_kind_names[k]);
+			put(out, size_text(a, bytes[k]), percent((double)bytes[k], arena),
+			    view_kind_names[k]);
 	}
 	put(out, size_text(a, holes), percent((double)holes, arena), "gaps between them");
 }
@@ -87,7 +91,8 @@ static Line *lines_at_peak(Arena *a, const View *v, int32_t *n)
 		const ViewItem *item = &v->item[i];
 
 		if (view_at_peak(v, item))
-			line[count++] = (Line){ view_where(v, a, item->span), item, item->bytes, 1 };
+			line[count++] =
+			    (Line){ view_where(v, a, item->span), item, item->bytes, 1 };
 	}
 	qsort(line, (size_t)count, sizeof *line, compare_wheres);
 	for (int32_t i = 0; i < count; i++) {
@@ -97,9 +102,11 @@ static Line *lines_at_peak(Arena *a, const View *v, int32_t *n)
 			line[kept++] = line[i];
 			continue;
 		}
-		/* Equal sizes: the one that comes first in the arena, whatever the order of sorting was. */
+		/* Equal sizes: the one that comes first in the arena, whatever the order of sorting
+		 * was. */
 		if (line[i].largest->bytes > last->largest->bytes ||
-		    (line[i].largest->bytes == last->largest->bytes && line[i].largest < last->largest))
+		    (line[i].largest->bytes == last->largest->bytes &&
+		     line[i].largest < last->largest))
 			last->largest = line[i].largest;
 		last->bytes += line[i].bytes;
 		last->items++;
@@ -118,9 +125,11 @@ static void explain_lines(FILE *out, Arena *a, const View *v, const PlanSummary 
 	fprintf(out, "\nThe lines behind it\n");
 	for (int32_t i = 0; i < n && i < LINES; i++) {
 		const char *where = strcmp(line[i].where, "?") == 0 ? "(no line)" : line[i].where;
-		const char *more = line[i].items > 1 ? arena_printf(a, " and %d more", line[i].items - 1) : "";
+		const char *more =
+		    line[i].items > 1 ? arena_printf(a, " and %d more", line[i].items - 1) : "";
 
-		put(out, size_text(a, line[i].bytes), percent((double)line[i].bytes, (double)s->arena_bytes),
+		put(out, size_text(a, line[i].bytes),
+		    percent((double)line[i].bytes, (double)s->arena_bytes),
 		    arena_printf(a, "%s  %s%s", where, line[i].largest->name, more));
 	}
 	for (int32_t i = LINES; i < n; i++)
@@ -142,18 +151,23 @@ static void explain_replays(FILE *out, Arena *a, const View *v, const PlanSummar
 		fprintf(out, "\nNothing is computed twice\n");
 		return;
 	}
-	fprintf(out, "\n%" PRId64 " operation%s computed again in the backward pass instead of kept: "
-	        "%s of the step, %.1f %%, for a peak that is %s lower\n",
-	        s->recompute_nodes, s->recompute_nodes == 1 ? " is" : "s are", report_seconds(a, s->recompute_seconds),
-	        percent(s->recompute_seconds, s->step_seconds), size_text(a, s->recompute_bytes_saved));
+	fprintf(out,
+		"\n%" PRId64 " operation%s computed again in the backward pass instead of kept: "
+		"%s of the step, %.1f %%, for a peak that is %s lower\n",
+		s->recompute_nodes, s->recompute_nodes == 1 ? " is" : "s are",
+		report_seconds(a, s->recompute_seconds),
+		percent(s->recompute_seconds, s->step_seconds),
+		size_text(a, s->recompute_bytes_saved));
 	for (int32_t i = 0; i < n; i++) {
 		if (i >= LINES) {
 			rest += cost[i].seconds;
 			left++;
 			continue;
 		}
-		put(out, report_seconds(a, cost[i].seconds), percent(cost[i].seconds, s->step_seconds),
-		    arena_printf(a, "%s  %s, %d time%s", cost[i].where, cost[i].op, cost[i].times, plural(cost[i].times)));
+		put(out, report_seconds(a, cost[i].seconds),
+		    percent(cost[i].seconds, s->step_seconds),
+		    arena_printf(a, "%s  %s, %d time%s", cost[i].where, cost[i].op, cost[i].times,
+				 plural(cost[i].times)));
 	}
 	if (left > 0)
 		put(out, report_seconds(a, rest), percent(rest, s->step_seconds),
@@ -169,43 +183,50 @@ static const char *compared(Arena *a, double seconds, const PlanSummary *s)
 
 	if (by < 0.05 && by > -0.05)
 		return arena_printf(a, "%s (the same)", report_seconds(a, seconds));
-	return arena_printf(a, "%s (%.1f %% %s)", report_seconds(a, seconds), by < 0 ? -by : by, by < 0 ? "less" : "more");
+	return arena_printf(a, "%s (%.1f %% %s)", report_seconds(a, seconds), by < 0 ? -by : by,
+			    by < 0 ? "less" : "more");
 }
 
 static void explain_micro_batch(FILE *out, Arena *a, const PlanSummary *s, const PlanStudy *study)
 {
-	const PlanSummary *least = &study->larger_least, *within = &study->larger_within, *fast = &study->larger_as_fast;
+	const PlanSummary *least = &study->larger_least, *within = &study->larger_within,
+			  *fast = &study->larger_as_fast;
 
 	if (s->micro_batch == s->batch) {
 		fprintf(out, "\nThe batch of %" PRId64 " is computed at once\n", s->batch);
 		return;
 	}
-	fprintf(out, "\nThe batch of %" PRId64 " is computed in %" PRId64 " parts of %" PRId64 "\n", s->batch,
-	        s->accumulation_steps, s->micro_batch);
+	fprintf(out, "\nThe batch of %" PRId64 " is computed in %" PRId64 " parts of %" PRId64 "\n",
+		s->batch, s->accumulation_steps, s->micro_batch);
 	if (least->batch == 0) {
 		fprintf(out, "  no larger part was asked for\n");
 		return;
 	}
 	if (within->batch == 0)
 		fprintf(out, "  parts of %" PRId64 " need at least %s; the step then takes %s\n",
-		        least->micro_batch, size_text(a, least->arena_bytes), compared(a, least->step_seconds, s));
+			least->micro_batch, size_text(a, least->arena_bytes),
+			compared(a, least->step_seconds, s));
 	else
-		fprintf(out, "  parts of %" PRId64 " would fit, with %" PRId64 " replay%s; the step then takes %s\n",
-		        within->micro_batch, within->recompute_nodes, plural(within->recompute_nodes),
-		        compared(a, within->step_seconds, s));
+		fprintf(out,
+			"  parts of %" PRId64 " would fit, with %" PRId64
+			" replay%s; the step then takes %s\n",
+			within->micro_batch, within->recompute_nodes,
+			plural(within->recompute_nodes), compared(a, within->step_seconds, s));
 	if (fast->batch > 0 && fast->arena_bytes > least->arena_bytes)
-		fprintf(out, "  from %s on they are no slower than this plan: %s\n", size_text(a, fast->arena_bytes),
-		        compared(a, fast->step_seconds, s));
+		fprintf(out, "  from %s on they are no slower than this plan: %s\n",
+			size_text(a, fast->arena_bytes), compared(a, fast->step_seconds, s));
 }
 
 /* ---- more and less memory ---- */
 
-static void explain_answer(FILE *out, Arena *a, const char *what, const PlanSummary *other, const PlanSummary *s)
+static void explain_answer(FILE *out, Arena *a, const char *what, const PlanSummary *other,
+			   const PlanSummary *s)
 {
-	fprintf(out, "  %10s  %-10s  %s, in %" PRId64 " part%s of %" PRId64 ", %" PRId64 " replay%s\n",
-	        size_text(a, other->budget_bytes), what, compared(a, other->step_seconds, s), other->accumulation_steps,
-	        plural(other->accumulation_steps), other->micro_batch, other->recompute_nodes,
-	        plural(other->recompute_nodes));
+	fprintf(out,
+		"  %10s  %-10s  %s, in %" PRId64 " part%s of %" PRId64 ", %" PRId64 " replay%s\n",
+		size_text(a, other->budget_bytes), what, compared(a, other->step_seconds, s),
+		other->accumulation_steps, plural(other->accumulation_steps), other->micro_batch,
+		other->recompute_nodes, plural(other->recompute_nodes));
 }
 
 static void explain_memory(FILE *out, Arena *a, const PlanSummary *s, const PlanStudy *study)
@@ -213,13 +234,15 @@ static void explain_memory(FILE *out, Arena *a, const PlanSummary *s, const Plan
 	const PlanSummary *most = &study->point[study->npoints - 1], *least = &study->point[0];
 	int64_t budget = s->budget_bytes == INT64_MAX ? s->arena_bytes : s->budget_bytes;
 
-	fprintf(out, "\nWhat other budgets would change; this plan's step takes %s\n", report_seconds(a, s->step_seconds));
+	fprintf(out, "\nWhat other budgets would change; this plan's step takes %s\n",
+		report_seconds(a, s->step_seconds));
 	explain_answer(out, a, "unlimited", most, s);
 	explain_answer(out, a, "10 % more", &study->more, s);
 	if (study->less.batch > 0)
 		explain_answer(out, a, "10 % less", &study->less, s);
 	else
-		fprintf(out, "  %10s  %-10s  nothing fits\n", size_text(a, budget - budget / 10), "10 % less");
+		fprintf(out, "  %10s  %-10s  nothing fits\n", size_text(a, budget - budget / 10),
+			"10 % less");
 	explain_answer(out, a, "smallest", least, s);
 }
 
@@ -229,7 +252,7 @@ void explain_text(FILE *out, Arena *a, const View *v, const PlanSummary *s, cons
 	if (s->budget_bytes != INT64_MAX)
 		fprintf(out, " of a budget of %s", size_text(a, s->budget_bytes));
 	fprintf(out, " (smallest feasible %s, unlimited %s)\n", size_text(a, s->min_budget_bytes),
-	        size_text(a, s->unlimited_arena_bytes));
+		size_text(a, s->unlimited_arena_bytes));
 	explain_kinds(out, a, v, s);
 	explain_lines(out, a, v, s);
 	explain_replays(out, a, v, s);

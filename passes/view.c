@@ -1,7 +1,7 @@
 /* A placed step as a list of things that take bytes for some steps (see answers.h).
  *
- * The function holds its plan: replays are nodes, offsets are values'. Its timeline and lives are built again as the
- * placement built them, so that every number here is the plan's own. */
+ * The function holds its plan: replays are nodes, offsets are values'. Its timeline and lives are
+ * built again as the placement built them, so that every number here is the plan's own. */
 #include "answers.h"
 
 #include "report.h"
@@ -9,8 +9,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-const char *const view_kind_names[VIEW_KINDS] = { "parameters", "optimizer", "gradients", "activations", "workspace",
-	                                          "input" };
+const char *const view_kind_names[VIEW_KINDS] = { "parameters",  "optimizer", "gradients",
+						  "activations", "workspace", "input" };
 
 const char *const view_phase_names[PHASES] = { "forward", "computed again", "backward", "update" };
 
@@ -21,8 +21,10 @@ static ViewKind kind_of_var(const Var *var)
 
 static ViewKind kind_of_buf(BufKind kind)
 {
-	static const ViewKind kinds[BUF_KINDS] = { [BUF_ACTIVATION] = VIEW_ACTIVATION, [BUF_GRADIENT] = VIEW_GRADIENT,
-		                                   [BUF_IO] = VIEW_IO, [BUF_WORKSPACE] = VIEW_WORKSPACE };
+	static const ViewKind kinds[BUF_KINDS] = { [BUF_ACTIVATION] = VIEW_ACTIVATION,
+						   [BUF_GRADIENT] = VIEW_GRADIENT,
+						   [BUF_IO] = VIEW_IO,
+						   [BUF_WORKSPACE] = VIEW_WORKSPACE };
 
 	return kinds[kind];
 }
@@ -85,7 +87,10 @@ static const char *buffer_name(Arena *a, const View *v, const TBuf *buf)
 
 static ViewItem item_of_life(Arena *a, const View *v, const TLife *life)
 {
-	ViewItem i = { .kind = VIEW_WORKSPACE, .bytes = life->bytes, .from = life->from, .to = life->to,
+	ViewItem i = { .kind = VIEW_WORKSPACE,
+		       .bytes = life->bytes,
+		       .from = life->from,
+		       .to = life->to,
 		       .over = life->over >= 0 };
 	const Node *n = view_node(v, life->from);
 
@@ -106,10 +111,13 @@ static void add_variables(Arena *a, View *v)
 {
 	for (const Var *var = v->m->vars; var; var = var->next)
 		v->item[v->nitems++] =
-			(ViewItem){ .kind = kind_of_var(var),
-			            .name = arena_printf(a, "%s %s", var->name, type_text(a, &var->type, false)),
-			            .offset = var->offset, .bytes = timeline_align(type_bytes(&var->type)),
-			            .to = v->plan.nsteps - 1, .span = var->span };
+		    (ViewItem){ .kind = kind_of_var(var),
+				.name = arena_printf(a, "%s %s", var->name,
+						     type_text(a, &var->type, false)),
+				.offset = var->offset,
+				.bytes = timeline_align(type_bytes(&var->type)),
+				.to = v->plan.nsteps - 1,
+				.span = var->span };
 	v->nvars = v->nitems;
 }
 
@@ -166,9 +174,10 @@ ViewCost *view_costs(const View *v, Arena *a, bool replays, int32_t *n)
 
 		if (!node || node->op == OP_loop || (replays && !node->replay_of))
 			continue;
-		cost[count++] = (ViewCost){ .op = view_op(v, a, i), .where = view_where(v, a, node->span),
-			                    .seconds = v->t->op[v->plan.step[i].op].seconds,
-			                    .times = (int32_t)view_trips(v, i) };
+		cost[count++] = (ViewCost){ .op = view_op(v, a, i),
+					    .where = view_where(v, a, node->span),
+					    .seconds = v->t->op[v->plan.step[i].op].seconds,
+					    .times = (int32_t)view_trips(v, i) };
 	}
 	qsort(cost, (size_t)count, sizeof *cost, compare_groups);
 	for (int32_t i = 0; i < count; i++) {
@@ -190,7 +199,11 @@ ViewCost *view_costs(const View *v, Arena *a, bool replays, int32_t *n)
 static int utf8_character(const unsigned char *s)
 {
 	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-	int n = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : s[0] >> 3 == 30 ? 4 : 0;
+	int n = s[0] < 0x80       ? 1
+		: s[0] >> 5 == 6  ? 2
+		: s[0] >> 4 == 14 ? 3
+		: s[0] >> 3 == 30 ? 4
+				  : 0;
 	uint32_t c = n == 1 ? s[0] : n > 0 ? s[0] & (0x7fu >> n) : 0;
 
 	for (int i = 1; i < n; i++) {
@@ -209,8 +222,13 @@ const char *answer_escape(Arena *a, const char *text)
 
 	while (*text) {
 		int n = utf8_character((const unsigned char *)text);
-		const char *as = *text == '&' ? "&amp;" : *text == '<' ? "&lt;" : *text == '>' ? "&gt;" :
-		                 *text == '"' ? "&quot;" : *text == '\'' ? "&#39;" : n == 0 ? "\xef\xbf\xbd" : NULL;
+		const char *as = *text == '&'    ? "&amp;"
+				 : *text == '<'  ? "&lt;"
+				 : *text == '>'  ? "&gt;"
+				 : *text == '"'  ? "&quot;"
+				 : *text == '\'' ? "&#39;"
+				 : n == 0        ? "\xef\xbf\xbd"
+						 : NULL;
 
 		for (const char *c = as; c && *c; c++)
 			vec_push(a, &out, *c);
