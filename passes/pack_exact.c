@@ -7,7 +7,7 @@
  * no unplaced buffer that it meets fits under it; the two branches are disjoint and no placement is met twice.
  *
  * Bounds after every decision, to a fixpoint, for each section with a sum S of unplaced sizes:
- *     low + S <= capacity for the lowest of them (else the branch is dead);
+ *     low + S(low) <= capacity for each, S(low) the sum of those that lie at `low` or above (else the branch is dead);
  *     one with low + S > capacity is not the lowest there, so it lies above the lowest possible top of those that may be.
  *
  * After Moffitt, "MiniMalloc: A Lightweight Memory Allocator for Hardware-Accelerated Machine Learning" (ASPLOS 2023), for
@@ -32,15 +32,22 @@ typedef struct Decision {
 	int32_t buffer;
 } Decision;
 
+enum { FIRST_SLICE = 12288 };
+
+/* An unplaced buffer of a section: its lower bound and size. */
+typedef struct Release {
+	int64_t low, size;
+} Release;
+
 typedef struct Rank {
-	double key[3];
+	double key, area;
 	int32_t buffer;
 } Rank;
 
 struct PackExact {
 	const PackProblem *p;
 	Arena *arena;
-	PackWork *work;
+	int64_t work;                /* left */
 	int64_t capacity;
 	int64_t *low, *rest, *total; /* total by section: unplaced sizes */
 	bool *placed;
@@ -55,9 +62,11 @@ struct PackExact {
 	int32_t *floating, nfloating;
 	bool *floats_waiting;
 	int32_t left;                /* unplaced buffers */
-	int style;
-	int round;
 	Rank *ranks;
+	Release *release;            /* scratch of check_section */
+	bool tightest;               /* the way to branch */
+	int64_t round;
+	uint64_t random;
 };
 
 static void remember(PackExact *x, TrailKind kind, int32_t buffer, int64_t old)
@@ -87,7 +96,7 @@ static void look_at_floating(PackExact *x, int32_t i)
 		x->floats_waiting[j] = true;
 		x->floating[x->nfloating++] = j;
 	}
-	x->work->left -= x->p->nnear[i];
+	x->work -= x->p->nnear[i];
 }
 
 /* False where buffer i no longer fits. */
@@ -115,7 +124,7 @@ static int64_t lowest_top(PackExact *x, int32_t i)
 		if (!x->placed[j] && x->low[j] + x->p->size[j] < best)
 			best = x->low[j] + x->p->size[j];
 	}
-	x->work->left -= x->p->nnear[i];
+	x->work -= x->p->nnear[i];
 	return best;
 }
 
@@ -127,30 +136,45 @@ static bool float_up(PackExact *x, int32_t i)
 	return top != INT64_MAX && raise_low(x, i, top);
 }
 
-static bool check_section(PackExact *x, int32_t s)
+/* The unplaced buffers of section s by falling `low`, into x->release. */
+static int32_t list_releases(PackExact *x, int32_t s)
 {
 	const int32_t *live = x->p->live[s];
-	int32_t n = x->p->nlive[s];
-	int64_t latest = x->capacity - x->total[s]; /* of the lowest one */
-	int64_t top = INT64_MAX;
-	bool late = false;
+	Release *r = x->release;
+	int32_t n = 0;
 
-	x->work->left -= n;
-	if (x->total[s] == 0)
-		return true;
-	for (int32_t k = 0; k < n; k++) {
-		int32_t j = live[k];
+	for (int32_t k = 0; k < x->p->nlive[s]; k++) {
+		int32_t j = live[k], at = n;
 
 		if (x->placed[j])
 			continue;
-		if (x->low[j] > latest)
-			late = true;
-		else if (x->low[j] + x->p->size[j] < top)
-			top = x->low[j] + x->p->size[j];
+		n++;
+		for (; at > 0 && r[at - 1].low < x->low[j]; at--)
+			r[at] = r[at - 1];
+		r[at] = (Release){ x->low[j], x->p->size[j] };
 	}
-	if (top == INT64_MAX)
-		return false;
-	for (int32_t k = 0; k < n && late; k++)
+	x->work -= 2 * x->p->nlive[s];
+	return n;
+}
+
+static bool check_section(PackExact *x, int32_t s)
+{
+	const int32_t *live = x->p->live[s];
+	int64_t latest = x->capacity - x->total[s]; /* of the lowest one */
+	int64_t top = INT64_MAX, sum = 0;
+	int32_t n = list_releases(x, s), k;
+
+	for (k = 0; k < n; k++) { /* those from here up need `sum` above `low` */
+		sum += x->release[k].size;
+		if (x->release[k].low + sum > x->capacity)
+			return false;
+	}
+	for (k = n; k > 0 && x->release[k - 1].low <= latest; k--)
+		if (x->release[k - 1].low + x->release[k - 1].size < top)
+			top = x->release[k - 1].low + x->release[k - 1].size;
+	if (k == 0)
+		return true;
+	for (k = 0; k < x->p->nlive[s]; k++)
 		if (!x->placed[live[k]] && x->low[live[k]] > latest && !raise_low(x, live[k], top))
 			return false;
 	return true;
@@ -238,7 +262,7 @@ static int32_t choose_lowest(PackExact *x)
 		if (!x->placed[i] && (best < 0 || x->low[i] < x->low[best] ||
 		                      (x->low[i] == x->low[best] && x->rank[i] < x->rank[best])))
 			best = i;
-	x->work->left -= x->p->n;
+	x->work -= x->p->n;
 	return best;
 }
 
@@ -257,7 +281,7 @@ static int32_t choose_tightest(PackExact *x)
 		for (int32_t k = 0; k < x->p->nlive[s]; k++)
 			if (!x->placed[x->p->live[s][k]] && x->low[x->p->live[s][k]] < low)
 				low = x->low[x->p->live[s][k]];
-		x->work->left -= x->p->nlive[s];
+		x->work -= x->p->nlive[s];
 		room = (double)(x->capacity - low - x->total[s] + 1) / (double)(x->blame[s] + 1);
 		if (tightest < 0 || room < least) {
 			tightest = s;
@@ -284,7 +308,7 @@ static int32_t choose_tightest(PackExact *x)
 			     (x->low[j] == x->low[under] && x->rank[j] < x->rank[under])))
 				under = j;
 		}
-		x->work->left -= x->p->nnear[best];
+		x->work -= x->p->nnear[best];
 		if (under < 0)
 			return best;
 		best = under;
@@ -306,7 +330,7 @@ static PackAnswer search(PackExact *x)
 
 			if (x->ndecision == 0)
 				return PACK_IMPOSSIBLE;
-			if (x->work->left <= 0)
+			if (x->work <= 0)
 				return PACK_GAVE_UP;
 			d = x->decision[--x->ndecision];
 			undo_to(x, d.trail);
@@ -315,7 +339,7 @@ static PackAnswer search(PackExact *x)
 		}
 		if (x->left == 0)
 			return PACK_FOUND;
-		x->decision[x->ndecision] = (Decision){ x->ntrail, x->style & 1 ? choose_tightest(x) : choose_lowest(x) };
+		x->decision[x->ndecision] = (Decision){ x->ntrail, x->tightest ? choose_tightest(x) : choose_lowest(x) };
 		sound = put_down(x, x->decision[x->ndecision++].buffer);
 	}
 }
@@ -326,44 +350,71 @@ static int compare_ranks(const void *pa, const void *pb)
 {
 	const Rank *a = pa, *b = pb;
 
-	for (int k = 0; k < 3; k++)
-		if (a->key[k] != b->key[k])
-			return a->key[k] > b->key[k] ? -1 : 1;
+	if (a->key != b->key)
+		return a->key > b->key ? -1 : 1;
+	if (a->area != b->area)
+		return a->area > b->area ? -1 : 1;
 	return a->buffer < b->buffer ? -1 : a->buffer > b->buffer;
 }
 
-/* Width in sections, area, and the largest sum of a section that the buffer lives in. */
-static void measure(const PackExact *x, int32_t i, double out[3])
+/* The largest sum of a section that buffer i lives in. */
+static double fullest_section(const PackExact *x, int32_t i)
 {
 	int64_t most = 0;
 
 	for (int32_t s = x->p->lo[i]; s < x->p->hi[i]; s++)
 		if (x->total[s] > most)
 			most = x->total[s];
-	out[0] = (double)(x->p->hi[i] - x->p->lo[i]);
-	out[1] = out[0] * (double)x->p->size[i];
-	out[2] = (double)most;
+	return (double)most;
 }
 
-enum { STYLES = 6 };
-
-/* Width, area, total; total, area, width; total, width, area: each by the lowest, and by the tightest section. */
-static void rank_buffers(PackExact *x, int style)
+static uint32_t draw(PackExact *x)
 {
-	static const int columns[3][3] = { { 0, 1, 2 }, { 2, 1, 0 }, { 2, 0, 1 } };
-	const int *column = columns[style / 2 % 3];
+	x->random = x->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+	return (uint32_t)(x->random >> 33);
+}
+
+/* The ways to branch, in turn. */
+typedef struct Style {
+	bool tightest; /* in the tightest section, else the lowest of all */
+	bool area;     /* large areas first, else long lives */
+	bool full;     /* and those in full sections first: times a high power of the sum there */
+} Style;
+
+static const Style styles[] = {
+	{ .tightest = true, .full = true }, { .full = true }, { .tightest = true }, { .area = true },
+};
+
+enum { STYLES = sizeof styles / sizeof *styles };
+
+/* The order in which equally low buffers are tried: by a key, from the second time on times a random factor up to 1.5. A
+ * search that fails mostly fails for its first choices, so many short searches find more than a long one. Products and
+ * quotients alone, so that every machine computes the same. */
+static void rank_buffers(PackExact *x)
+{
+	const Style *style = &styles[x->round % STYLES];
 	Rank *rank = x->ranks;
 
 	for (int32_t i = 0; i < x->p->n; i++) {
-		double m[3];
+		double width = (double)(x->p->hi[i] - x->p->lo[i]), area = width * (double)x->p->size[i];
+		double key = style->area ? area : width;
 
-		measure(x, i, m);
-		rank[i] = (Rank){ { m[column[0]], m[column[1]], m[column[2]] }, i };
+		if (style->full) {
+			double fill = fullest_section(x, i) / (double)x->p->bound;
+
+			for (int k = 0; k < 4; k++)
+				fill *= fill;
+			key *= fill;
+		}
+		if (x->round >= STYLES)
+			key *= (double)(UINT32_C(0x80000000) + draw(x) / 2);
+		rank[i] = (Rank){ key, area, i };
 	}
 	qsort(rank, (size_t)x->p->n, sizeof *rank, compare_ranks);
 	for (int32_t k = 0; k < x->p->n; k++)
 		x->rank[rank[k].buffer] = k;
-	x->style = style;
+	x->tightest = style->tightest;
+	memset(x->blame, 0, (size_t)x->p->m * sizeof *x->blame);
 }
 
 static void sum_sections(PackExact *x)
@@ -393,24 +444,45 @@ PackExact *pack_exact(Arena *a, const PackProblem *p)
 	x->section = ARENA_ARRAY(a, p->m, int32_t);
 	x->waiting = ARENA_ARRAY(a, p->m, bool);
 	x->floating = ARENA_ARRAY(a, p->n, int32_t);
+	x->release = ARENA_ARRAY(a, p->n, Release);
 	x->floats_waiting = ARENA_ARRAY(a, p->n, bool);
 	sum_sections(x);
 	return x;
 }
 
+/* 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ..., from k = 1 (Luby, Sinclair and Zuckerman, 1993). */
+static int64_t luby(int64_t k)
+{
+	int64_t size = 1;
+
+	while (size < k)
+		size = 2 * size + 1;
+	for (; size != k; size /= 2)
+		if (k > size / 2)
+			k -= size / 2;
+	return (size + 1) / 2;
+}
+
 PackAnswer pack_exact_run(PackExact *x, int64_t capacity, PackWork *work, int64_t *offset)
 {
-	PackAnswer answer;
+	PackAnswer answer = PACK_GAVE_UP;
 
 	if (capacity < x->p->bound)
 		return PACK_IMPOSSIBLE;
 	x->capacity = capacity;
-	x->work = work;
-	rank_buffers(x, x->round++ % STYLES);
-	answer = search(x);
-	if (answer == PACK_FOUND)
-		memcpy(offset, x->low, (size_t)x->p->n * sizeof *offset);
-	undo_to(x, 0);
-	x->ndecision = 0;
+	while (answer == PACK_GAVE_UP && work->left > 0) {
+		int64_t slice = x->p->n * FIRST_SLICE * luby(x->round / STYLES + 1);
+
+		slice = slice < work->left ? slice : work->left;
+		x->work = slice;
+		rank_buffers(x);
+		x->round++;
+		answer = search(x);
+		work->left -= slice - x->work + 1;
+		if (answer == PACK_FOUND)
+			memcpy(offset, x->low, (size_t)x->p->n * sizeof *offset);
+		undo_to(x, 0);
+		x->ndecision = 0;
+	}
 	return answer;
 }
