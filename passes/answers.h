@@ -48,7 +48,7 @@ typedef struct ViewCost {
 	const char *op;
 	const char *where;
 	double seconds;
-	int32_t times; /* launches of one step of training */
+	int64_t times; /* launches of one step of training */
 } ViewCost;
 
 typedef enum ViewPhase {

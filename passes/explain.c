@@ -166,8 +166,8 @@ static void explain_replays(FILE *out, Arena *a, const View *v, const PlanSummar
 		}
 		put(out, report_seconds(a, cost[i].seconds),
 		    percent(cost[i].seconds, s->step_seconds),
-		    arena_printf(a, "%s  %s, %d time%s", cost[i].where, cost[i].op, cost[i].times,
-				 plural(cost[i].times)));
+		    arena_printf(a, "%s  %s, %" PRId64 " time%s", cost[i].where, cost[i].op,
+				 cost[i].times, plural(cost[i].times)));
 	}
 	if (left > 0)
 		put(out, report_seconds(a, rest), percent(rest, s->step_seconds),

@@ -177,7 +177,7 @@ ViewCost *view_costs(const View *v, Arena *a, bool replays, int32_t *n)
 		cost[count++] = (ViewCost){ .op = view_op(v, a, i),
 					    .where = view_where(v, a, node->span),
 					    .seconds = v->t->op[v->plan.step[i].op].seconds,
-					    .times = (int32_t)view_trips(v, i) };
+					    .times = view_trips(v, i) };
 	}
 	qsort(cost, (size_t)count, sizeof *cost, compare_groups);
 	for (int32_t i = 0; i < count; i++) {
