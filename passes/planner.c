@@ -351,38 +351,86 @@ static void say_too_small(Planner *p, const PlanSummary *s)
 
 /* ---- the trade-off ---- */
 
+/* Answers, smallest arena last. */
+typedef struct Curve {
+	const Choice *at[PLAN_CURVE_POINTS];
+	bool whole[PLAN_CURVE_POINTS]; /* no answer lies between this one and the next */
+	int n;
+} Curve;
+
 /* Walks down from the plan without a limit: the next budget is a step smaller in the logarithm of the arena. */
-static int sample_curve(Planner *p, const Choice *least, const Choice *point[PLAN_CURVE_POINTS])
+static void sample_curve(Planner *p, const Choice *least, Curve *curve)
 {
 	int64_t bottom = arena_of(p, least);
 	double ratio = pow((double)arena_of(p, &p->choice[0]) / (double)bottom, 1.0 / (PLAN_CURVE_POINTS - 1));
 	const Choice *c = first_that_fits(p, INT64_MAX, everything);
-	int n = 0;
 
-	while (n < PLAN_CURVE_POINTS - 1 && arena_of(p, c) > bottom) {
+	while (curve->n < PLAN_CURVE_POINTS - 1 && arena_of(p, c) > bottom) {
 		int64_t budget = (int64_t)((double)arena_of(p, c) / ratio);
 
-		point[n++] = c;
+		curve->at[curve->n++] = c;
 		if (budget >= arena_of(p, c))
 			budget = arena_of(p, c) - 1;
 		c = first_that_fits(p, budget < bottom ? bottom : budget, everything);
 	}
-	point[n++] = first_that_fits(p, bottom, everything);
-	return n;
+	curve->at[curve->n++] = first_that_fits(p, bottom, everything);
+}
+
+/* The widest gap that may hold an answer, by the logarithm of the arena; -1 where there is none. */
+static int widest_gap(Planner *p, const Curve *curve)
+{
+	double widest = 0;
+	int gap = -1;
+
+	for (int i = 0; i + 1 < curve->n; i++) {
+		double width = log((double)arena_of(p, curve->at[i]) / (double)arena_of(p, curve->at[i + 1]));
+
+		if (!curve->whole[i] && width > widest) {
+			widest = width;
+			gap = i;
+		}
+	}
+	return gap;
+}
+
+/* Puts more answers into the gaps, while there is room: a short curve becomes complete. */
+static void refine_curve(Planner *p, Curve *curve)
+{
+	int i;
+
+	while (curve->n < PLAN_CURVE_POINTS && (i = widest_gap(p, curve)) >= 0) {
+		int64_t high = arena_of(p, curve->at[i]), low = arena_of(p, curve->at[i + 1]);
+		const Choice *c = first_that_fits(p, (int64_t)sqrt((double)high * (double)low), everything);
+
+		if (!c || arena_of(p, c) <= low) /* nothing in the lower half */
+			c = first_that_fits(p, high - 1, everything);
+		if (arena_of(p, c) <= low) {
+			curve->whole[i] = true;
+			continue;
+		}
+		for (int k = curve->n++; k > i + 1; k--) {
+			curve->at[k] = curve->at[k - 1];
+			curve->whole[k] = curve->whole[k - 1];
+		}
+		curve->at[i + 1] = c;
+		curve->whole[i + 1] = false;
+	}
 }
 
 static PlanSummary *make_curve(Planner *p, const Choice *least, int *n)
 {
-	const Choice *found[PLAN_CURVE_POINTS];
+	Curve curve = { 0 };
 	PlanSummary *point;
 
-	*n = sample_curve(p, least, found);
-	point = ARENA_ARRAY(p->m->arena, *n, PlanSummary);
-	for (int i = 0; i < *n; i++) {
-		const Choice *c = found[*n - 1 - i];
+	sample_curve(p, least, &curve);
+	refine_curve(p, &curve);
+	point = ARENA_ARRAY(p->m->arena, curve.n, PlanSummary);
+	for (int i = 0; i < curve.n; i++) {
+		const Choice *c = curve.at[curve.n - 1 - i];
 
 		summarize(p, c, least, arena_of(p, c), &point[i]);
 	}
+	*n = curve.n;
 	return point;
 }
 

@@ -51,7 +51,7 @@ PlannerResult planner_study(Module *m, PassCtx *cx, const PlannerOptions *o, Pla
 enum { PLAN_CURVE_POINTS = 40 };
 
 /* The trade-off alone: answers from the smallest feasible budget to the one above which more memory buys nothing, in that
- * order: arenas ascend and predicted seconds do not. At most PLAN_CURVE_POINTS of them, spread evenly in the
+ * order: arenas ascend and predicted seconds do not. All of them, or PLAN_CURVE_POINTS spread evenly in the
  * logarithm of the arena, both ends among them. Each has as its budget the smallest one that it answers. The budget
  * of the options is not asked. The module is left half lowered, with its variables and settings. False after diagnostics. */
 bool planner_curve(Module *m, PassCtx *cx, const PlannerOptions *o, PlanSummary **points, int *n);
