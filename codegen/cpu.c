@@ -441,6 +441,29 @@ static const char *number(const Printer *p, int64_t v)
 
 /* ---- maps ---- */
 
+/* One dimension: N elements in blocks, so that arrays of every size share the text (an optimizer's
+ * update of each parameter). */
+static bool is_flat(const Loop *l)
+{
+	return l->kind == LOOP_MAP && l->ndims == 1 && l->inner > 1;
+}
+
+static void print_flat_map(Printer *p)
+{
+	double worth = parallel_cost / (p->l->cost + p->l->nstores);
+	line(p,
+	     "#pragma omp parallel for num_threads(env->threads) schedule(static) if (N > %lld)",
+	     worth > MAP_BLOCK ? (long long)worth : (long long)MAP_BLOCK);
+	line(p, "for (int64_t from = 0; from < N; from += %d) {", MAP_BLOCK);
+	line(p, "const int64_t to = from + %d < N ? from + %d : N;", MAP_BLOCK, MAP_BLOCK);
+	emit_row_level(p, 0);
+	open_inner(p, "(int)from", "(int)to");
+	emit_level(p, 3, 0);
+	emit_inner_stores(p, 0);
+	line(p, "}");
+	line(p, "}");
+}
+
 static void print_map(Printer *p)
 {
 	const Loop *l = p->l;
@@ -912,7 +935,9 @@ static void print_operands(Printer *p)
 static void print_loops(Printer *p)
 {
 	emit_top(p);
-	if (p->l->kind == LOOP_MAP)
+	if (is_flat(p->l))
+		print_flat_map(p);
+	else if (p->l->kind == LOOP_MAP)
 		print_map(p);
 	else if (p->l->kind == LOOP_COLUMN)
 		print_columns(p);
@@ -937,7 +962,7 @@ CpuText cpu_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t micro
 		print_loops(&p);
 	line(&p, "}");
 	fclose(p.out);
-	CpuText r = { arena_strndup(a, text, len), fill ? l->elems : l->outer };
+	CpuText r = { arena_strndup(a, text, len), fill || is_flat(l) ? l->elems : l->outer };
 	free(text);
 	return r;
 }
