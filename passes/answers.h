@@ -67,6 +67,7 @@ typedef struct View {
 	int32_t nitems, nvars;
 	int64_t arena; /* end of the highest byte of the step */
 	int64_t *live; /* by step, variables included */
+	bool phases;   /* the graph says what is backward; one from elsewhere may not */
 } View;
 
 extern const char *const view_kind_names[VIEW_KINDS], *const view_phase_names[PHASES];

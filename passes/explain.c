@@ -31,8 +31,8 @@ static void put(FILE *out, const char *amount, double share, const char *what)
 
 /* ---- the peak, by kind ---- */
 
-static const char *const phase_names[PHASES] = { "of the forward pass", "replayed",
-						 "of the backward pass", "of the update" };
+static const char *const phase_names[PHASES] = { ", of the forward pass", ", computed again",
+						 ", of the backward pass", ", of the update" };
 
 static void explain_kinds(FILE *out, Arena *a, const View *v, const PlanSummary *s)
 {
@@ -45,9 +45,11 @@ static void explain_kinds(FILE *out, Arena *a, const View *v, const PlanSummary 
 
 	if (v->plan.nsteps > 0) {
 		const Node *n = view_node(v, at);
+		ViewPhase phase = view_phase(v, at);
+		bool known = v->phases || phase != PHASE_FORWARD;
 
-		fprintf(out, "\nThe peak is in step %d of %d: %s, %s, %s\n", at + 1, v->plan.nsteps,
-			view_op(v, a, at), phase_names[view_phase(v, at)],
+		fprintf(out, "\nThe peak is in step %d of %d: %s%s, %s\n", at + 1, v->plan.nsteps,
+			view_op(v, a, at), known ? phase_names[phase] : "",
 			view_where(v, a, n ? n->span : NO_SPAN));
 	}
 	for (int k = 0; k < VIEW_KINDS; k++) {
@@ -152,7 +154,7 @@ static void explain_replays(FILE *out, Arena *a, const View *v, const PlanSummar
 		return;
 	}
 	fprintf(out,
-		"\n%" PRId64 " operation%s computed again in the backward pass instead of kept: "
+		"\n%" PRId64 " operation%s computed again instead of kept: "
 		"%s of the step, %.1f %%, for a peak that is %s lower\n",
 		s->recompute_nodes, s->recompute_nodes == 1 ? " is" : "s are",
 		report_seconds(a, s->recompute_seconds),

@@ -258,6 +258,7 @@ static void draw_loop(const Drawing *d, int32_t from, int32_t to)
 		BOTTOM + STRIP + 44, view_trips(d->v, from));
 }
 
+/* Of a graph from elsewhere only what is computed again is known. */
 static void draw_phases(const Drawing *d)
 {
 	const View *v = d->v;
@@ -267,6 +268,8 @@ static void draw_phases(const Drawing *d)
 
 		for (to = i + 1; to < v->plan.nsteps && view_phase(v, to) == phase;)
 			to++;
+		if (phase == PHASE_FORWARD && !v->phases)
+			continue;
 		fprintf(d->out,
 			"<rect class='p%d' x='%.2f' y='%d' width='%.2f' height='%d'><title>%s, "
 			"steps %d to %d</title></rect>\n",

@@ -133,6 +133,8 @@ View view_make(Arena *a, Module *m, const PassCtx *cx)
 	lives = timeline_lives(v.t, a, &v.plan, v.live);
 	for (int32_t i = 0; i < v.plan.nsteps; i++)
 		v.live[i] += v.t->var_bytes;
+	for (int32_t i = 0; i < v.plan.nsteps; i++)
+		v.phases |= view_phase(&v, i) >= PHASE_BACKWARD;
 	for (const Var *var = m->vars; var; var = var->next)
 		nvars++;
 	v.item = ARENA_ARRAY(a, nvars + (size_t)lives.n, ViewItem);
