@@ -12,6 +12,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -20,7 +21,8 @@
 extern const char kernel_h[], special_h[], plan_h[];
 extern const unsigned kernel_h_len, special_h_len, plan_h_len;
 
-enum { MAX_LOG_LINES = 12, SPLIT_BYTES = 24000 };
+_Static_assert(MAX_JOBS >= 8, "MAX_PARTS of the kernels, the special ones, the plan");
+enum { MAX_LOG_LINES = 12, SPLIT_BYTES = 12000, MAX_PARTS = 6 };
 
 typedef struct Make {
 	Arena *a;
@@ -217,6 +219,15 @@ static void print_special(FILE *f, void *ctx)
 			kernel_print(f, e, (int)i);
 }
 
+/* Into how many files kernels of so many bytes go: as many as the processors at hand can compile at
+ * one time, where each is worth a process. */
+static int count_parts(double bytes)
+{
+	int parts = omp_get_num_procs(), worth = (int)(bytes / SPLIT_BYTES);
+	parts = parts < worth ? parts : worth;
+	return parts < 1 ? 1 : parts > MAX_PARTS ? MAX_PARTS : parts;
+}
+
 static bool compile_all(Make *k, Emit *e)
 {
 	double weight = 0;
@@ -225,7 +236,7 @@ static bool compile_all(Make *k, Emit *e)
 		special = special || e->kernels.at[i].special;
 		weight += e->kernels.at[i].special ? 0 : e->kernels.at[i].weight;
 	}
-	int parts = weight > SPLIT_BYTES ? 2 : 1;
+	int parts = count_parts(weight);
 	PlanJob plan = { e, k->o };
 	bool ok = write_text(k, "plan.h", plan_h, plan_h_len) &&
 		  write_text(k, "kernel.h", kernel_h, kernel_h_len) &&
