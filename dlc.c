@@ -61,6 +61,7 @@ static const char usage_text[] =
 	"          --min-budget        prints the smallest feasible budget in bytes, and stops\n"
 	"          --curve             prints the whole trade-off between memory and predicted time, and stops\n"
 	"          --explain           says what fills the peak, what is replayed, what more or less memory would change\n"
+	"                              (and builds: --no-build stops after planning; so do --svg and --report)\n"
 	"          --micro-batch N     samples of one micro-batch (default: chosen)\n"
 	"          --no-recompute      no replays    --optimizer-in-backward on|off    --allow-microbatch-stats\n"
 	"          --max-slowdown R    no plan slower than R times the unlimited one (default 10)\n"
@@ -280,8 +281,10 @@ static bool set_option(Command *c, int opt, const char *arg)
 	}
 }
 
-static int check_names(const Options *o)
+static int check_names(const Command *c)
 {
+	const Options *o = &c->o;
+
 	static const char *const emits[] = { "ir", "dot", "plan", "c" };
 	bool known = !o->emit;
 
@@ -291,10 +294,12 @@ static int check_names(const Options *o)
 		return usage_error("--emit: expected ir, dot, plan or c, got '%s'", o->emit);
 	if (o->stop_after && !pass_find(o->stop_after))
 		return usage_error("--stop-after: there is no pass '%s' (--list-passes names them)", o->stop_after);
+	if (c->cx.print_after && !pass_find(c->cx.print_after))
+		return usage_error("--print-after: there is no pass '%s' (--list-passes names them)", c->cx.print_after);
 	if (!backend_find(o->target))
 		return usage_error("--target: '%s' is not built in (cpu is)", o->target);
 	if (!machine_find(o->machine))
-		return usage_error("--machine: there is no profile '%s'", o->machine);
+		return usage_error("--machine: there is no profile '%s' (there is: %s)", o->machine, machine_names(c->arena));
 	return -1;
 }
 
@@ -325,7 +330,7 @@ static int read_options(Command *c, int argc, char **argv)
 	c->o.front.ndefines = (int)c->o.defines.len;
 	if (c->o.threads == 0)
 		c->o.threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
-	return check_names(&c->o);
+	return check_names(c);
 }
 
 /* ---- stages ---- */
@@ -395,12 +400,10 @@ static int emit(Command *c)
 
 	if (strcmp(c->o.emit, "ir") == 0)
 		ir_print_module(stdout, c->module);
-	for (Func *f = c->module->funcs; f; f = f->next) {
-		if (strcmp(c->o.emit, "dot") == 0)
-			ir_print_dot(stdout, f);
-		if (strcmp(c->o.emit, "plan") == 0)
-			report_plan(stdout, c->arena, f);
-	}
+	for (Func *f = c->module->funcs; f && strcmp(c->o.emit, "dot") == 0; f = f->next)
+		ir_print_dot(stdout, f);
+	if (strcmp(c->o.emit, "plan") == 0)
+		report_plan(stdout, c->arena, c->module);
 	if (strcmp(c->o.emit, "c") == 0 && !c->backend->emit(stdout, c->module, &b))
 		return EXIT_INPUT;
 	return fflush(stdout) == 0 ? EXIT_DONE : EXIT_USAGE;
@@ -585,6 +588,13 @@ static int check_output(Command *c)
 	return -1;
 }
 
+/* The plan in a few lines, unless the explanation says the same or standard output is for a file. */
+static void write_summary(Command *c)
+{
+	if (!c->o.quiet && !c->o.explain && words(c) == stdout)
+		report_text(stdout, c->arena, c->module, &c->summary);
+}
+
 static int build(Command *c)
 {
 	double start = now_seconds();
@@ -598,11 +608,9 @@ static int build(Command *c)
 	if (!c->backend->build(c->module, &b))
 		return EXIT_USAGE;
 	c->compile_seconds = now_seconds() - start;
-	if (!c->o.quiet && words(c) == stdout) {
-		if (!c->o.explain)
-			report_text(stdout, c->arena, c->module, &c->summary);
+	write_summary(c);
+	if (!c->o.quiet && words(c) == stdout)
 		printf("  written: %s\n", b.output);
-	}
 	return -1;
 }
 
@@ -733,6 +741,8 @@ static int compile(Command *c)
 		return emit(c);
 	if (!c->o.no_build && !c->o.curve && (code = build(c)) >= 0)
 		return code;
+	if (c->o.no_build && !c->o.curve)
+		write_summary(c);
 	if ((code = write_answers(c)) >= 0)
 		return code;
 	if (c->o.curve)

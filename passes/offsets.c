@@ -53,7 +53,7 @@ static void place_block(const Placing *p, Block *b)
 	}
 }
 
-int64_t place_func(Func *f, const PassCtx *cx)
+static int64_t place_plannable(Func *f, const PassCtx *cx)
 {
 	Arena *a = arena_new();
 	Timeline *t = timeline_build(a, f, cx);
@@ -77,10 +77,16 @@ int64_t place_func(Func *f, const PassCtx *cx)
 	return f->arena_bytes;
 }
 
+int64_t place_func(Func *f, const PassCtx *cx)
+{
+	return timeline_plannable(f) ? place_plannable(f, cx) : -1;
+}
+
 PassResult pass_offsets(Module *m, PassCtx *cx)
 {
 	place_variables(m);
 	for (Func *f = m->funcs; f; f = f->next)
-		place_func(f, cx);
+		if (place_func(f, cx) < 0)
+			return PASS_FAILED;
 	return PASS_CHANGED;
 }

@@ -179,14 +179,19 @@ static bool reads_back(const char *text)
 	return same;
 }
 
-static void dump(const PassInfo *p, const Module *m, const PassCtx *cx, bool changed)
+bool pass_dumps(const PassCtx *cx)
 {
-	bool named = cx->print_after && strcmp(cx->print_after, p->name) == 0;
+	return cx->print_after || cx->print_after_all || cx->print_changed;
+}
+
+void pass_dump(const char *name, const Module *m, const PassCtx *cx, bool changed)
+{
+	bool named = cx->print_after && strcmp(cx->print_after, name) == 0;
 	if (!named && !cx->print_after_all && !(cx->print_changed && changed))
 		return;
 	FILE *out = cx->dump ? cx->dump : stdout;
 	if (!named)
-		fprintf(out, "// after %s\n", p->name);
+		fprintf(out, "// after %s\n", name);
 	ir_print_module(out, m);
 }
 
@@ -228,7 +233,7 @@ PassResult pass_run(const PassInfo *p, Module *m, PassCtx *cx)
 		if (cx->verify_each && changed && result == PASS_SAME)
 			bug(p, m, "says that it changed nothing, and the graph's text is another");
 	}
-	dump(p, m, cx, changed);
+	pass_dump(p->name, m, cx, changed);
 	return result;
 }
 

@@ -89,6 +89,9 @@ void pass_print_times(FILE *out, const PassCtx *cx);
 /* Runs one pass: checks `needs`, runs, updates facts, verifies, dumps, times. A verifier failure writes the graph to
  * dlc-bug-PASS.ir and ends the program with exit code 3. */
 PassResult pass_run(const PassInfo *p, Module *m, PassCtx *cx);
+/* Whether any dump is asked for; prints the module where one is asked for after `name` (pass_run does this itself). */
+bool pass_dumps(const PassCtx *cx);
+void pass_dump(const char *name, const Module *m, const PassCtx *cx, bool changed);
 /* Runs a comma-separated list; an unknown name is a usage error (message, PASS_FAILED). */
 PassResult pass_run_list(const char *list, Module *m, PassCtx *cx);
 /* Runs the table's rows from the first up to and including `stop` (NULL: all rows). */

@@ -12,7 +12,7 @@ void place_strided_views(Func *f, const Capabilities *caps);
 int64_t place_variables(Module *m);
 
 /* Places a fused and scheduled function above the variables: sets Value.offset of every stored value and view,
- * Node.work_offset and Func.arena_bytes (returned). */
+ * Node.work_offset, Node.seconds and Func.arena_bytes (returned). -1 after a diagnostic: see timeline_plannable. */
 int64_t place_func(Func *f, const PassCtx *cx);
 
 /* Rounds of escalation that placements get; one number, so that planning and placing agree. */

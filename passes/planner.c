@@ -58,7 +58,7 @@ static bool lower(Func *f, Planner *p, int64_t micro_batch)
 	if (!fuse_func(f, p->cx))
 		return false;
 	schedule_func(f, p->arena, p->o->optimizer_in_backward != 0);
-	return true;
+	return timeline_plannable(f);
 }
 
 static bool add_candidate(Planner *p, int64_t micro_batch, double *max_seconds)
@@ -214,30 +214,35 @@ static const Choice *smallest(Planner *p, Among among)
 static const char *const one_sample[] = { "init", "eval1", "predict1" };
 static const char *const batched[] = { "eval", "predict" };
 
-/* Lowers and places a function that does not train; returns its arena. */
+/* Lowers and places a function that does not train; returns its arena, -1 after diagnostics. */
 static int64_t place_other(Planner *p, Func *f)
 {
-	accumulate_func(f, p->cx, 0);
+	if (!accumulate_func(f, p->cx, 0))
+		return -1;
 	place_strided_views(f, p->cx->caps);
-	fuse_func(f, p->cx);
+	if (!fuse_func(f, p->cx))
+		return -1;
 	schedule_func(f, p->arena, false);
 	return place_func(f, p->cx);
 }
 
-static void place_one_sample(Planner *p)
+static bool place_one_sample(Planner *p)
 {
 	p->floor = place_variables(p->m);
 	for (size_t i = 0; i < sizeof one_sample / sizeof *one_sample; i++) {
 		Func *f = ir_find_func(p->m, one_sample[i]);
 		int64_t bytes = f ? place_other(p, f) : 0;
 
+		if (bytes < 0)
+			return false;
 		if (bytes > p->floor)
 			p->floor = bytes;
 	}
+	return true;
 }
 
 /* eval and predict take as many samples at once as fit in the arena that the step needs. */
-static void place_batched(Planner *p, int64_t micro_batch, int64_t arena)
+static bool place_batched(Planner *p, int64_t micro_batch, int64_t arena)
 {
 	for (size_t i = 0; i < sizeof batched / sizeof *batched; i++) {
 		const char *name = batched[i];
@@ -248,7 +253,11 @@ static void place_batched(Planner *p, int64_t micro_batch, int64_t arena)
 		for (int64_t b = micro_batch; b >= 1; b /= 2) {
 			Func *f = ir_clone_func(p->m, whole, "trial", b);
 
-			if (place_other(p, f) <= arena || b == 1) {
+			int64_t bytes = place_other(p, f);
+
+			if (bytes < 0)
+				return false;
+			if (bytes <= arena || b == 1) {
 				ir_remove_func(p->m, name);
 				f->name = name;
 				break;
@@ -256,6 +265,7 @@ static void place_batched(Planner *p, int64_t micro_batch, int64_t arena)
 			ir_remove_func(p->m, "trial");
 		}
 	}
+	return true;
 }
 
 /* ---- the answer ---- */
@@ -320,18 +330,56 @@ static void summarize(Planner *p, const Choice *c, const Choice *least, int64_t 
 	arena_free(scratch);
 }
 
+/* Dumps after a pass that ran on one function: the module with that function alone. */
+static void show(const Planner *p, const char *pass, Func *f)
+{
+	Func *all = p->m->funcs, *next = f->next;
+
+	if (!pass_dumps(p->cx))
+		return;
+	p->m->funcs = f;
+	f->next = NULL;
+	pass_dump(pass, p->m, p->cx, true);
+	f->next = next;
+	p->m->funcs = all;
+}
+
+/* For the dumps of a person who asks: the chosen candidate's way from `optimizer` to `schedule` once more. */
+static void show_lowering(Planner *p, const Choice *c)
+{
+	const Func *step = ir_find_func(p->m, "step");
+	Func *all = p->m->funcs, *f;
+
+	if (!pass_dumps(p->cx))
+		return;
+	p->m->funcs = NULL;
+	f = ir_clone_func(p->m, step, "step", step->batch);
+	accumulate_func(f, p->cx, c->candidate->micro_batch);
+	show(p, "accumulate", f);
+	place_strided_views(f, p->cx->caps);
+	show(p, "inplace", f);
+	fuse_func(f, p->cx);
+	show(p, "fuse", f);
+	schedule_func(f, p->arena, p->o->optimizer_in_backward != 0);
+	show(p, "schedule", f);
+	p->m->funcs = all;
+}
+
 /* Leaves the chosen plan as the function `step`. */
 static void materialize(Planner *p, const Choice *c)
 {
 	Func *f = c->candidate->func;
 
+	show_lowering(p, c);
 	recompute_apply(c->candidate->timeline, p->arena, &c->candidate->trajectory.plan[c->plan]);
 	for (size_t i = 0; i < p->candidates.len; i++)
 		if (p->candidates.at[i].func != f)
 			ir_remove_func(p->m, p->candidates.at[i].func->name);
 	ir_remove_func(p->m, "step");
 	f->name = "step";
+	show(p, "recompute", f);
 	place_func(f, p->cx);
+	show(p, "offsets", f);
 }
 
 static void say_too_small(Planner *p, const PlanSummary *s)
@@ -476,8 +524,7 @@ static bool prepare(Planner *p)
 	if (!make_candidates(p))
 		return false;
 	order_choices(p);
-	place_one_sample(p);
-	return true;
+	return place_one_sample(p);
 }
 
 static PlannerResult run(Planner *p, PlanSummary *out, PlanStudy *study)
@@ -498,8 +545,7 @@ static PlannerResult run(Planner *p, PlanSummary *out, PlanStudy *study)
 	if (study)
 		study_around(p, chosen, least, study);
 	materialize(p, chosen);
-	place_batched(p, chosen->candidate->micro_batch, out->arena_bytes);
-	return PLAN_OK;
+	return place_batched(p, chosen->candidate->micro_batch, out->arena_bytes) ? PLAN_OK : PLAN_FAILED;
 }
 
 PlannerResult planner_study(Module *m, PassCtx *cx, const PlannerOptions *o, PlanSummary *out, PlanStudy *study)

@@ -497,6 +497,8 @@ PassResult pass_recompute(Module *m, PassCtx *cx)
 
 	if (!f || !cx->recompute)
 		return PASS_SAME;
+	if (!timeline_plannable(f))
+		return PASS_FAILED;
 	a = arena_new();
 	t = timeline_build(a, f, cx);
 	tr = recompute_trajectory(t, a, INFINITY);

@@ -257,6 +257,65 @@ static void add_block(Build *b, const Block *block)
 	}
 }
 
+/* ---- what can be laid out ---- */
+
+static int32_t uses_in(const Block *b, const Value *root)
+{
+	int32_t n = 0;
+
+	for (const Node *u = b->first; u; u = u->next) {
+		for (int i = 0; i < u->nargs; i++)
+			n += ir_view_root(u->arg[i], NULL) == root && !ir_is_view(u);
+		if (u->op == OP_loop)
+			n += uses_in(u->body, root);
+	}
+	return n;
+}
+
+/* The bytes that start a carried value are written by every trip: they must be the loop's alone, and what a trip
+ * leaves there must be made in the body. */
+static bool loop_plannable(const Func *f, const Node *n)
+{
+	Diag *d = f->module->diag;
+
+	for (int i = 0; i < n->nargs; i++) {
+		Value *start = ir_view_root(n->arg[i], NULL), *next = ir_view_root(n->body->last->arg[i], NULL);
+		bool made = next == n->body->param[i] || (next->def && next->def->parent == n->body);
+
+		if (is_var(start) || !start->def || uses_in(f->body, start) != 1) {
+			diag_error(d, n->span, "loop: carried value %d starts from a value that is not its own "
+			           "(a variable, or read elsewhere too)", i);
+			return false;
+		}
+		if (!made || is_var(next) || (next != n->body->param[i] && uses_in(n->body, next) < 1)) {
+			diag_error(d, n->span, "loop: carried value %d is not made in the body", i);
+			return false;
+		}
+		for (int k = 0; k < i; k++)
+			if (ir_view_root(n->body->last->arg[k], NULL) == next) {
+				diag_error(d, n->span, "loop: carried values %d and %d are one value", k, i);
+				return false;
+			}
+	}
+	return true;
+}
+
+bool timeline_plannable(const Func *f)
+{
+	for (const Node *n = f->body->first; n; n = n->next) {
+		if (n->op != OP_loop)
+			continue;
+		if (!loop_plannable(f, n))
+			return false;
+		for (const Node *k = n->body->first; k; k = k->next)
+			if (k->op == OP_loop) {
+				diag_error(f->module->diag, k->span, "loop: a loop in a loop cannot be planned");
+				return false;
+			}
+	}
+	return true;
+}
+
 Timeline *timeline_build(Arena *a, Func *f, const PassCtx *cx)
 {
 	Timeline *t = ARENA_NEW(a, Timeline);

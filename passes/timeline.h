@@ -75,7 +75,10 @@ typedef struct TPlan {
 	int32_t peak;        /* the step where */
 } TPlan;
 
-/* Builds the timeline of a scheduled function (ir_number is called). */
+/* False after a diagnostic where a loop's carried values cannot share one buffer each (accumulate makes none such). */
+bool timeline_plannable(const Func *f);
+
+/* Builds the timeline of a scheduled, plannable function (ir_number is called). */
 Timeline *timeline_build(Arena *a, Func *f, const PassCtx *cx);
 
 /* The plan without replays. */
