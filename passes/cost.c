@@ -21,6 +21,15 @@ const Machine *machine_find(const char *name)
 	return NULL;
 }
 
+const char *machine_names(Arena *a)
+{
+	const char *names = machines[0].name;
+
+	for (size_t i = 1; i < sizeof machines / sizeof *machines; i++)
+		names = arena_printf(a, "%s, %s", names, machines[i].name);
+	return names;
+}
+
 /* Work of one element of a body op in units of a simple operation; a polynomial costs about a dozen. */
 static double element_work(const Node *n)
 {

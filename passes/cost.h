@@ -6,6 +6,8 @@
 
 /* A built-in profile by name ("generic-cpu", ...); NULL when unknown. NULL gives the default. */
 const Machine *machine_find(const char *name);
+/* All their names, "a, b, c"; in the arena. */
+const char *machine_names(Arena *a);
 
 /* Seconds of one execution of a node (one trip, for nodes in a loop). Views and variables cost nothing. */
 double cost_seconds(const Node *n, const Machine *m);

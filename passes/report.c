@@ -159,14 +159,61 @@ const char *report_op(Arena *a, const Node *n)
 	return arena_printf(a, count == 2 ? "%s+%s" : "%s..%s", first, last);
 }
 
+/* One line; live and from hold a life and a source line, or nothing and what a node stores into. */
+static void plan_row(FILE *out, int32_t pos, const char *op, const char *value, const char *type, int64_t offset,
+                     const char *bytes, const char *live, const char *from)
+{
+	fprintf(out, "%5d  %-20.20s %-6s %-22s 0x%08" PRIx64 " %10s  %-12s %s\n", pos, op, value, type, (uint64_t)offset,
+	        bytes, live, from);
+}
+
 static void plan_line(FILE *out, Arena *a, const Module *m, const Node *n, int i, const int32_t *last)
 {
 	const Value *v = n->res[i];
 
-	fprintf(out, "%5d  %-20.20s %%%-5d %-22s 0x%08" PRIx64 " %10s  %5d..%-5d %s%s\n", n->pos, report_op(a, n), v->id,
-	        type_text(a, &v->type, false), (uint64_t)v->offset, size_text(a, type_bytes(&v->type)), n->pos,
-	        last[v->id] > n->pos ? last[v->id] : n->pos, diag_where(m->diag, a, n->span),
-	        n->replay_of ? "  recomputed" : "");
+	plan_row(out, n->pos, report_op(a, n), arena_printf(a, "%%%d", v->id), type_text(a, &v->type, false), v->offset,
+	         size_text(a, type_bytes(&v->type)),
+	         arena_printf(a, "%5d..%d", n->pos, last[v->id] > n->pos ? last[v->id] : n->pos),
+	         arena_printf(a, "%s%s", diag_where(m->diag, a, n->span), n->replay_of ? "  recomputed" : ""));
+}
+
+/* The variable that v, an operand of n or a parameter of its body, stands for. */
+static const char *stored_name(const Node *n, Value *v)
+{
+	for (int i = 0; n->body && i < n->body->nparam; i++)
+		if (n->body->param[i] == v)
+			v = n->arg[i];
+	return ir_str(ir_view_root(v, NULL)->def, "name");
+}
+
+static void plan_store(FILE *out, Arena *a, const Module *m, const Node *n, const Node *assign)
+{
+	const char *name = stored_name(n, assign->arg[0]);
+	const Var *v = ir_find_var(m, name);
+
+	plan_row(out, n->pos, report_op(a, n), "", type_text(a, &v->type, false), v->offset,
+	         size_text(a, type_bytes(&v->type)), "", arena_printf(a, "-> %s", name));
+}
+
+/* The variables that a node stores: its own, or those of a kernel's body. */
+static void plan_stores(FILE *out, Arena *a, const Module *m, const Node *n)
+{
+	if (n->op == OP_assign)
+		plan_store(out, a, m, n, n);
+	for (const Node *b = n->op == OP_fused ? n->body->first : NULL; b; b = b->next)
+		if (b->op == OP_assign)
+			plan_store(out, a, m, n, b);
+}
+
+static void plan_node(FILE *out, Arena *a, const Module *m, const Node *n, const int32_t *last)
+{
+	for (int i = 0; i < n->nres; i++)
+		plan_line(out, a, m, n, i, last);
+	plan_stores(out, a, m, n);
+	if (n->op == OP_output)
+		fprintf(out, "%5d  %-20s %%%-5d -> %s\n", n->pos, "output", n->arg[0]->id, ir_str(n, "name"));
+	if (n->work_bytes > 0)
+		plan_row(out, n->pos, "workspace", "", "", n->work_offset, size_text(a, n->work_bytes), "", "");
 }
 
 static void plan_block(FILE *out, Arena *a, const Module *m, const Block *b, const int32_t *last)
@@ -176,21 +223,13 @@ static void plan_block(FILE *out, Arena *a, const Module *m, const Block *b, con
 			fprintf(out, "%5d  loop %" PRId64 " times\n", n->pos, ir_int(n, "trips"));
 			plan_block(out, a, m, n->body, last);
 			fprintf(out, "       end of loop\n");
-			continue;
+		} else if (n->op != OP_var && n->op != OP_yield && !ir_is_view(n)) {
+			plan_node(out, a, m, n, last);
 		}
-		if (n->op == OP_var || n->op == OP_yield || ir_is_view(n))
-			continue;
-		for (int i = 0; i < n->nres; i++)
-			plan_line(out, a, m, n, i, last);
-		if (n->nres == 0)
-			fprintf(out, "%5d  %s\n", n->pos, n->op == OP_fused ? report_op(a, n) : ir_ops[n->op].name);
-		if (n->work_bytes > 0)
-			fprintf(out, "%5d  %-20s %-6s %-22s 0x%08" PRIx64 " %10s\n", n->pos, "workspace", "", "",
-			        (uint64_t)n->work_offset, size_text(a, n->work_bytes));
 	}
 }
 
-void report_plan(FILE *out, Arena *a, Func *f)
+static void plan_func(FILE *out, Arena *a, Func *f)
 {
 	int32_t nvalues;
 	int32_t *last;
@@ -198,9 +237,34 @@ void report_plan(FILE *out, Arena *a, Func *f)
 	ir_number(f, &nvalues);
 	last = ARENA_ARRAY(a, nvalues, int32_t);
 	last_uses(f->body, last);
-	fprintf(out, "@%s: %s\n", f->name, size_text(a, f->arena_bytes));
-	fprintf(out, " step  %-20s %-6s %-22s %-10s %10s  live         from\n", "op", "value", "type", "offset", "bytes");
+	fprintf(out, "\n@%s: %s\n", f->name, size_text(a, f->arena_bytes));
+	fprintf(out, " step  %-20s %-6s %-22s %-10s %10s  %-12s %s\n", "op", "value", "type", "offset", "bytes", "live",
+	        "from");
 	plan_block(out, a, f->module, f->body, last);
+}
+
+static void plan_vars(FILE *out, Arena *a, const Module *m)
+{
+	static const char *const roles[] = { [VAR_PARAM] = "parameter", [VAR_STAT] = "statistic",
+		                             [VAR_OPT] = "optimizer", [VAR_COUNTER] = "counter" };
+
+	fprintf(out, "variables of all functions\n");
+	fprintf(out, "       %-49s %-10s %10s  %-12s %s\n", "type", "offset", "bytes", "kind", "name");
+	for (const Var *v = m->vars; v; v = v->next)
+		fprintf(out, "       %-49s 0x%08" PRIx64 " %10s  %-12s %s\n", type_text(a, &v->type, false),
+		        (uint64_t)v->offset, size_text(a, type_bytes(&v->type)), roles[v->role], v->name);
+}
+
+void report_plan(FILE *out, Arena *a, const Module *m)
+{
+	Func *step = ir_find_func(m, "step");
+
+	plan_vars(out, a, m);
+	if (step)
+		plan_func(out, a, step);
+	for (Func *f = m->funcs; f; f = f->next)
+		if (f != step)
+			plan_func(out, a, f);
 }
 
 /* ---- fingerprint ---- */

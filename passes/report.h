@@ -24,8 +24,9 @@ const char *report_op(Arena *a, const Node *n);
 /* A few lines: arena, what fills it, micro-batch, replays, predicted step. */
 void report_text(FILE *out, Arena *a, const Module *m, const PlanSummary *s);
 
-/* The plan as a table, one line a step: position, op, value, offset, bytes, life, source. */
-void report_plan(FILE *out, Arena *a, Func *f);
+/* The plan of a placed module as tables: the variables; then `step` and the other functions, a line for each value that
+ * a step makes (position, op, value, type, offset, bytes, life, source) and for each variable that it stores (`-> name`). */
+void report_plan(FILE *out, Arena *a, const Module *m);
 
 /* Names and types of what a checkpoint holds, as 16 hexadecimal digits: equal for equal models. */
 const char *report_fingerprint(Arena *a, const Module *m);
