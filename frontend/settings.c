@@ -115,22 +115,38 @@ static const Key keys[] = {
 enum { NKEYS = sizeof keys / sizeof *keys };
 
 static const char *const special[] = { "precision", "optimizer", "lr", "betas" };
-static const char *const optimizers[] = { "sgd", "adam", "adamw" };
 
-/* The arguments of a schedule and what they become. */
+/* The arguments of an optimizer, by position or by name. */
+enum { MAX_ARGS = 5 };
+typedef struct Optimizer {
+	const char *name, *usage, *args[MAX_ARGS];
+} Optimizer;
+
+#define ADAM_ARGS { "lr", "betas", "eps", "weight_decay" }
+static const Optimizer optimizers[] = {
+	{ "sgd", "sgd(lr, momentum, dampening, nesterov, weight_decay)",
+	  { "lr", "momentum", "dampening", "nesterov", "weight_decay" } },
+	{ "adam", "adam(lr, betas, eps, weight_decay)", ADAM_ARGS },
+	{ "adamw", "adamw(lr, betas, eps, weight_decay)", ADAM_ARGS },
+};
+
+/* The arguments of a schedule, by position or by name, and what they become. */
 typedef struct Schedule {
-	const char *name, *usage;
+	const char *name, *usage, *args[MAX_ARGS];
 	const char *param; /* the argument that becomes lr_param */
-	double dflt;       /* of it */
-	bool falls;        /* towards `min` */
+	double dflt;       /* of it; 0: it is needed */
 } Schedule;
 
 static const Schedule schedules[] = {
-	{ "constant", "constant(peak, warmup = 0)", NULL, 0, false },
-	{ "linear", "linear(peak, warmup = 0, min = 0, total = steps)", NULL, 0, true },
-	{ "cosine", "cosine(peak, warmup = 0, min = 0, total = steps)", NULL, 0, true },
-	{ "step", "step(peak, every, warmup = 0, min = 0)", "every", 0, true },
-	{ "wsd", "wsd(peak, warmup = 0, min = 0, total = steps, last = 0.2)", "last", 0.2, true },
+	{ "constant", "constant(peak, warmup = 0)", { "peak", "warmup" }, NULL, 0 },
+	{ "linear", "linear(peak, min = 0, total = steps, warmup = 0)",
+	  { "peak", "min", "total", "warmup" }, NULL, 0 },
+	{ "cosine", "cosine(peak, min = 0, total = steps, warmup = 0)",
+	  { "peak", "min", "total", "warmup" }, NULL, 0 },
+	{ "step", "step(peak, every, min = 0, warmup = 0)",
+	  { "peak", "every", "min", "warmup" }, "every", 0 },
+	{ "wsd", "wsd(peak, min = 0, total = steps, last = 0.2, warmup = 0)",
+	  { "peak", "min", "total", "last", "warmup" }, "last", 0.2 },
 };
 
 /* ---- evaluation ---- */
@@ -254,13 +270,19 @@ typedef struct Rate {
 	int64_t warmup, total;
 } Rate;
 
-static double take_number(Train *t, Actuals *a, int i, const char *key, AttrKind kind, double low,
-			  double dflt)
+/* The argument `key` of a schedule: the default where it is absent or the schedule has none. */
+static double take_number(Train *t, Actuals *a, const Schedule *s, const char *key, AttrKind kind,
+			  double low, double dflt)
 {
-	const Actual *x = actual_take(a, i, key);
-
-	return x ? in_range(t, x->expr, x->v, key, kind, low, kind == A_INT ? 1e15 : 1e30, dflt)
-		 : dflt;
+	for (int i = 0; i < MAX_ARGS && s->args[i]; i++) {
+		if (strcmp(s->args[i], key) != 0)
+			continue;
+		const Actual *x = actual_take(a, i, key);
+		return x ? in_range(t, x->expr, x->v, key, kind, low, kind == A_INT ? 1e15 : 1e30,
+				    dflt)
+			 : dflt;
+	}
+	return dflt;
 }
 
 static void read_schedule(Train *t, const Expr *e, Rate *r)
@@ -279,21 +301,17 @@ static void read_schedule(Train *t, const Expr *e, Rate *r)
 	    front_error(f, &t->frame, e->span, "%s needs the peak of the learning rate", s->name))
 		diag_hint(f->diag, "it is called as %s", s->usage);
 	r->kind = s->name;
-	r->peak = take_number(t, &args, 0, "peak", A_FLOAT, 0, r->peak);
-	r->warmup = (int64_t)take_number(t, &args, -1, "warmup", A_INT, 0, 0);
-	if (s->falls) {
-		r->min = take_number(t, &args, -1, "min", A_FLOAT, 0, 0);
-		if (!s->param || s->dflt > 0)
-			r->total = (int64_t)take_number(t, &args, -1, "total", A_INT, 1,
-							(double)r->total);
-	}
+	r->peak = take_number(t, &args, s, "peak", A_FLOAT, 0, r->peak);
+	r->warmup = (int64_t)take_number(t, &args, s, "warmup", A_INT, 0, 0);
+	r->min = take_number(t, &args, s, "min", A_FLOAT, 0, 0);
+	r->total = (int64_t)take_number(t, &args, s, "total", A_INT, 1, (double)r->total);
 	if (s->param) {
-		const Actual *x = actual_named(&args, s->param);
-		if (!x && s->dflt <= 0 &&
+		bool needed = s->dflt <= 0;
+		if (needed && args.npos < 2 && !actual_named(&args, s->param) &&
 		    front_error(f, &t->frame, e->span, "%s needs '%s'", s->name, s->param))
 			diag_hint(f->diag, "it is called as %s", s->usage);
-		r->param = take_number(t, &args, -1, s->param, s->dflt > 0 ? A_FLOAT : A_INT,
-				       s->dflt > 0 ? 0 : 1, s->dflt);
+		r->param = take_number(t, &args, s, s->param, needed ? A_INT : A_FLOAT, needed,
+				       s->dflt);
 	}
 	actuals_done(f, &t->frame, &args, s->name, s->usage);
 	if (r->param > 1 && s->dflt > 0)
@@ -324,12 +342,44 @@ static void put_rate(Train *t)
 
 /* ---- optimizer ---- */
 
+/* The arguments with the names of their positions. */
+static Arg *named_args(Train *t, const Optimizer *o, const Arg *args)
+{
+	Arg *first = NULL, **end = &first;
+	bool named = false;
+	int i = 0;
+
+	for (const Arg *a = args; a; a = a->next, i++) {
+		Arg *x = ARENA_NEW(t->f->arena, Arg);
+		*x = *a;
+		x->next = NULL;
+		named |= a->name != NULL;
+		if (!a->name && named) {
+			front_error(t->f, &t->frame, a->span,
+				    "an argument without a name comes after one with a name");
+			continue;
+		}
+		if (!a->name && (i >= MAX_ARGS || !o->args[i])) {
+			if (front_error(t->f, &t->frame, a->span, "%s takes fewer arguments",
+					o->name))
+				diag_hint(t->f->diag, "it is called as %s", o->usage);
+			break;
+		}
+		if (!a->name)
+			x->name = o->args[i];
+		*end = x;
+		end = &x->next;
+	}
+	return first;
+}
+
 /* The name and arguments of the optimizer: adamw, or adamw(lr = 1e-3). */
 static void read_optimizer(Train *t)
 {
 	Front *f = t->f;
 	Expr *e = source_of(t, "optimizer", false);
 	const char *name = NULL;
+	const Arg *args = NULL;
 	Span at;
 
 	t->name = "adamw";
@@ -341,14 +391,14 @@ static void read_optimizer(Train *t)
 	} else if (e->kind == E_CALL && !e->call.primitive) {
 		name = e->call.name;
 		at = e->call.name_span;
-		t->optimizer = e->call.args;
+		args = e->call.args;
 	}
 	for (size_t i = 0; name && i < sizeof optimizers / sizeof *optimizers; i++)
-		if (!strcmp(optimizers[i], name)) {
-			t->name = optimizers[i];
+		if (!strcmp(optimizers[i].name, name)) {
+			t->name = optimizers[i].name;
+			t->optimizer = named_args(t, &optimizers[i], args);
 			return;
 		}
-	t->optimizer = NULL;
 	if (!front_error(f, &t->frame, at,
 			 name ? "unknown optimizer '%s'"
 			      : "expected an optimizer such as adamw(lr = 1e-3)%s",
@@ -356,7 +406,7 @@ static void read_optimizer(Train *t)
 		return;
 	Suggest s = suggest_start(name ? name : "");
 	for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++)
-		suggest_try(&s, optimizers[i]);
+		suggest_try(&s, optimizers[i].name);
 	suggest_hint(&s, f->diag);
 }
 
@@ -402,6 +452,18 @@ static bool is_special(const char *name)
 	return false;
 }
 
+/* Whether the optimizer in use has this setting, if any optimizer has it; else an error. */
+static bool check_owner(Train *t, const char *name, Span at)
+{
+	const Key *k = find_key(name);
+	Owner o = k ? k->owner : !strcmp(name, "betas") ? FOR_ADAM : FOR_TRAIN;
+
+	if (o == FOR_TRAIN || owner_fits(t, o))
+		return true;
+	front_error(t->f, &t->frame, at, "%s has no '%s'", t->name, name);
+	return false;
+}
+
 /* Whether `name` is a setting here; else an error with a suggestion. */
 static void check_key(Train *t, const char *name, Span at, bool of_optimizer)
 {
@@ -412,10 +474,7 @@ static void check_key(Train *t, const char *name, Span at, bool of_optimizer)
 	if (of_optimizer
 		    ? (k && k->owner != FOR_TRAIN) || !strcmp(name, "lr") || !strcmp(name, "betas")
 		    : k || is_special(name)) {
-		bool adam = !strcmp(name, "betas");
-		if ((k && k->owner != FOR_TRAIN && !owner_fits(t, k->owner)) ||
-		    (adam && !owner_fits(t, FOR_ADAM)))
-			front_error(f, &t->frame, at, "%s has no '%s'", t->name, name);
+		check_owner(t, name, at);
 		return;
 	}
 	for (size_t i = 0; i < NKEYS; i++)
@@ -441,13 +500,15 @@ static void check_keys(Train *t)
 				diag_note(f->diag, b->span, "first here");
 	}
 	for (const Arg *a = t->optimizer; a; a = a->next) {
-		if (!a->name)
-			front_error(f, &t->frame, a->span,
-				    "the arguments of %s have names: %s(lr = 1e-3)", t->name,
-				    t->name);
-		else
-			check_key(t, a->name, a->span, true);
+		check_key(t, a->name, a->span, true);
+		for (const Arg *b = t->optimizer; b != a; b = b->next)
+			if (!strcmp(a->name, b->name))
+				front_error(f, &t->frame, a->span, "argument '%s' is given twice",
+					    a->name);
 	}
+	for (const Override *o = f->overrides; o; o = o->next)
+		if (o->scope && !strcmp(o->scope, "train"))
+			check_owner(t, o->key, o->name);
 }
 
 /* ---- the section ---- */
@@ -480,8 +541,9 @@ int64_t settings_batch(Front *f)
 const char *settings_precision(Front *f)
 {
 	static const char *const names[][2] = {
-		{ "fp32", "f32" }, { "bf16", "bf16" }, { "fp16", "f16" }, { "fp64", "f64" }
+		{ "fp32", "f32" }, { "fp64", "f64" }, { "bf16", "bf16" }, { "fp16", "f16" }
 	};
+	enum { SUPPORTED = 2 }; /* of them, the first */
 	Train t = train_of(f);
 	Expr *e = source_of(&t, "precision", true);
 	const char *given = f->opt->precision;
@@ -493,11 +555,17 @@ const char *settings_precision(Front *f)
 	}
 	if (!given)
 		return names[0][0];
+	bool known = false;
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-		if (!strcmp(given, names[i][0]) || !strcmp(given, names[i][1]))
-			return names[i][0];
-	if (front_error(f, &t.frame, at, "unknown precision '%s'", given))
-		diag_hint(f->diag, "there are fp32, bf16, fp16 and fp64");
+		if (!strcmp(given, names[i][0]) || !strcmp(given, names[i][1])) {
+			if (i < SUPPORTED)
+				return names[i][0];
+			known = true;
+		}
+	if (front_error(f, &t.frame, at,
+			known ? "precision %s is not supported yet" : "unknown precision '%s'",
+			given))
+		diag_hint(f->diag, "there are fp32 and fp64");
 	return names[0][0];
 }
 
