@@ -286,6 +286,7 @@ Ast *ast_parse(Arena *a, Diag *d, int source, const char *text, size_t len)
 		    .source = source,
 		    .start = DL_TEXT,
 		    .text = text,
+		    .len = (int32_t)len,
 		    .whole = true };
 
 	parse_run(&p, text, len);
@@ -299,6 +300,7 @@ Expr *ast_parse_expr(Arena *a, Diag *d, int source, const char *text, size_t len
 		    .source = source,
 		    .start = DL_EXPRESSION,
 		    .text = text,
+		    .len = (int32_t)len,
 		    .offset = offset,
 		    .pos = offset };
 	int before = diag_errors(d);

@@ -388,6 +388,13 @@ Val dataset_field(Front *f, const Frame *fr, const Expr *e, Dataset *d)
 	return POISON;
 }
 
+const char *dataset_example(const char *field)
+{
+	if (!strcmp(field, "x") || !strcmp(field, "y"))
+		return "idx(...)";
+	return !strcmp(field, "tokens") || !strcmp(field, "targets") ? "bytes(...)" : NULL;
+}
+
 /* ---- ranges ---- */
 
 /* The input behind reshapes and casts. */
@@ -396,6 +403,23 @@ static const Value *input_behind(const Value *v)
 	while (v->def && (v->def->op == OP_reshape || v->def->op == OP_cast))
 		v = v->def->arg[0];
 	return v;
+}
+
+/* Classes that the data are said to have and the loss does not: told once for each data set. */
+static void check_classes(Front *f, const Dataset *d, const Node *loss, int64_t rows)
+{
+	const Setting *s = ir_setting(d->section, "classes");
+
+	if (!s || s->value.i <= rows)
+		return;
+	diag_warning(f->diag, loss->span,
+		     "the loss knows %lld class%s, data '%s' has %lld: labels from %lld on will be refused",
+		     (long long)rows, rows == 1 ? "" : "es", d->def->name, (long long)s->value.i, (long long)rows);
+	if (s->span.source == d->def->type_span.source && s->span.begin == d->def->type_span.begin)
+		diag_hint(f->diag, "%lld is the default of %s data: write classes = %lld",
+			  (long long)s->value.i, d->type->name, (long long)rows);
+	else
+		diag_note(f->diag, s->span, "classes is given here");
 }
 
 /* The values that the graph can take from an integer field: rows of a table, classes of a loss.
@@ -408,7 +432,7 @@ static void put_range(Front *f, Dataset *d, int i)
 			: i == 1                        ? (int64_t)number(d, "classes")
 							: 0;
 	int64_t ignore = -100;
-	bool row = false;
+	bool row = false, told = false;
 
 	for (const Node *n = f->func->body->first; n; n = n->next) {
 		int64_t rows = 0;
@@ -418,6 +442,9 @@ static void put_range(Front *f, Dataset *d, int i)
 		} else if (n->op == OP_cross_entropy && input_behind(n->arg[1]) == d->input[i]) {
 			rows = n->arg[0]->type.dim[n->arg[0]->type.ndim - 1];
 			ignore = ir_int(n, "ignore");
+			if (i == 1 && !told)
+				check_classes(f, d, n, rows);
+			told = true;
 		}
 		if (rows > 0 && (limit == 0 || rows < limit))
 			limit = rows;

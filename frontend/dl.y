@@ -336,26 +336,42 @@ static const char *found_text(struct Parse *p, const yypcontext_t *cx)
 	return arena_printf(p->arena, "'%.*s'", (int)n, p->text + (loc->begin - p->offset));
 }
 
+/* Whether the text before `at` ends with this word. */
+static bool follows_word(const struct Parse *p, int32_t at, const char *word)
+{
+	int32_t n = (int32_t)strlen(word);
+
+	while (at > 0 && (p->text[at - 1] == ' ' || p->text[at - 1] == '\t'))
+		at--;
+	return at >= n && !memcmp(p->text + at - n, word, (size_t)n) &&
+	       (at == n || strchr(" \t\r\n{}", p->text[at - n - 1]));
+}
+
 static int yyreport_syntax_error(const yypcontext_t *cx, struct Parse *p, void *scanner)
 {
 	static const char *const top[] = { "const", "data", "block", "model", "train" };
+	static const char *const output[] = { "loss", "predict", "return" };
 	yysymbol_kind_t kinds[80];
 	Expected e = { .n = yypcontext_expected_tokens(cx, kinds, 80) };
 	const Bracket *open = p->unclosed.open ? &p->unclosed : p->nopen > 0 ? &p->open[p->nopen - 1] : NULL;
 	const YYLTYPE *loc = yypcontext_location(cx);
-	bool at_top;
+	bool at_top, assigned;
 
 	(void)scanner;
 	if (p->fatal || e.n < 0)
 		return 0;
 	for (int i = 0; i < e.n; i++)
 		e.name[i] = yysymbol_name(kinds[i]);
+	assigned = loc->end - loc->begin == 1 && p->text[loc->begin - p->offset] == '=';
 	at_top = expects(&e, "'train'");
 	diag_error(p->diag, *loc, "expected %s, got %s", expected_text(p, &e), found_text(p, cx));
 	if (open && (open->open != '{' || yypcontext_token(cx) == YYSYMBOL_YYEOF) &&
 	    (p->line_start || p->last == DL_EOF || p->last == DL_NL))
 		diag_note(p->diag, open->span, "'%c' is opened here", open->open);
 	p->unclosed = (Bracket){ 0 };
+	for (size_t i = 0; assigned && i < sizeof output / sizeof *output; i++)
+		if (follows_word(p, loc->begin - p->offset, output[i]))
+			diag_hint(p->diag, "it has no name: write %s EXPRESSION", output[i]);
 	if (at_top && loc->end > loc->begin) {
 		Suggest s = suggest_start(arena_strndup(p->arena, p->text + (loc->begin - p->offset),
 							(size_t)(loc->end - loc->begin)));

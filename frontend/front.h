@@ -298,6 +298,9 @@ Override *override_find(Front *f, const char *scope, const char *key);
 /* Its value: an expression, or the bare text where `text` says that a string is wanted. */
 Expr *override_expr(Front *f, Override *o, bool text);
 
+/* How data with such a field are declared, "idx(...)"; NULL when no type has it. */
+const char *dataset_example(const char *field);
+
 int64_t settings_batch(Front *f); /* train.batch */
 const char *settings_precision(Front *f);
 void settings_build(Front *f); /* the section `train` */

@@ -15,6 +15,8 @@ typedef struct Parse {
 	int source;
 	const char *text;
 	bool whole;      /* a file, not one expression */
+	int32_t len;     /* of text */
+	int32_t else_at; /* offset of an `else` that goes on from the line of a `}` before it */
 	int32_t offset;  /* of text[0] in the source */
 	int32_t pos;     /* offset of the next byte to scan */
 	int start;       /* the token that chooses what is parsed; 0 once given */

@@ -75,8 +75,8 @@ const char *prim_usage(Front *f, OpCode op)
 /* ---- nodes ---- */
 
 /* Where the value of a name was made: the assignment, also when it came here as an argument of
- * blocks. */
-static void note_origin(Front *f, const Frame *fr, const Expr *e, Span error)
+ * blocks. `seen` are the names of this error that have their note, the last of them NULL. */
+static void note_origin(Front *f, const Frame *fr, const Expr *e, Span error, const Local **seen)
 {
 	const Local *l = NULL;
 
@@ -88,24 +88,24 @@ static void note_origin(Front *f, const Frame *fr, const Expr *e, Span error)
 	    l->value.kind != V_TENSOR ||
 	    (l->span.begin >= error.begin && l->span.begin < error.end))
 		return;
+	for (; *seen; seen++)
+		if (*seen == l)
+			return;
+	*seen = l;
 	diag_note(f->diag, l->span, "'%s' is made here, %s", e->s, val_text(f->arena, l->value));
-}
-
-static bool same_name(const Expr *a, const Expr *b)
-{
-	return a->kind == E_NAME && b->kind == E_NAME && !strcmp(a->s, b->s);
 }
 
 static void note_operands(Front *f, const Frame *fr, const Expr *e, Span error)
 {
+	const Local *seen[4] = { NULL };
+
 	if (e->kind == E_BINARY) {
-		note_origin(f, fr, e->op.a, error);
-		if (!same_name(e->op.a, e->op.b))
-			note_origin(f, fr, e->op.b, error);
+		note_origin(f, fr, e->op.a, error, seen);
+		note_origin(f, fr, e->op.b, error, seen);
 	} else if (e->kind == E_CALL) {
 		int n = 0;
 		for (const Arg *a = e->call.args; a && n < 3; a = a->next, n++)
-			note_origin(f, fr, a->value, error);
+			note_origin(f, fr, a->value, error, seen);
 	}
 }
 

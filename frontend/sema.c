@@ -7,6 +7,8 @@
  * is always the op. */
 #include "front.h"
 
+#include <strings.h>
+
 typedef struct Check {
 	Front *f;
 	bool standard;
@@ -27,14 +29,22 @@ static bool is_predefined(const char *s)
 
 /* ---- names ---- */
 
-static void check_name(Check *c, Expr *e)
+/* `field`: the one that is taken of it, or NULL. */
+static void check_name(Check *c, Expr *e, const char *field)
 {
+	static const char *const words[] = { "true", "false", "none" };
 	Front *f = c->f;
 
 	if ((c->scope && name_get(c->scope, e->s)) || is_predefined(e->s) ||
 	    (!c->standard && (name_get(&f->consts, e->s) || name_get(&f->datasets, e->s))))
 		return;
 	diag_error(f->diag, e->span, "unknown name '%s'", e->s);
+	e->kind = E_POISON;
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+		if (!strcasecmp(e->s, words[i])) {
+			diag_hint(f->diag, "write '%s'", words[i]);
+			return;
+		}
 	Suggest s = suggest_start(e->s);
 	if (c->scope)
 		suggest_map(&s, c->scope);
@@ -46,9 +56,10 @@ static void check_name(Check *c, Expr *e)
 	}
 	if (s.best)
 		suggest_hint(&s, f->diag);
+	else if (field && dataset_example(field))
+		diag_hint(f->diag, "declare it: data %s = %s", e->s, dataset_example(field));
 	else if (name_get(&f->user_blocks, e->s) || name_get(&f->std_blocks, e->s))
 		diag_hint(f->diag, "'%s' is a block: call it, %s(...)", e->s, e->s);
-	e->kind = E_POISON;
 }
 
 static void check_callee(Check *c, Expr *e)
@@ -104,7 +115,7 @@ static void check_args(Check *c, Arg *a)
 static void check_expr(Check *c, Expr *e)
 {
 	switch (e->kind) {
-	case E_NAME: check_name(c, e); break;
+	case E_NAME: check_name(c, e, NULL); break;
 	case E_LIST: check_args(c, e->list); break;
 	case E_UNARY: check_expr(c, e->op.a); break;
 	case E_BINARY:
@@ -122,7 +133,12 @@ static void check_expr(Check *c, Expr *e)
 		check_args(c, args);
 		break;
 	}
-	case E_FIELD: check_expr(c, e->field.base); break;
+	case E_FIELD:
+		if (e->field.base->kind == E_NAME)
+			check_name(c, e->field.base, e->field.name);
+		else
+			check_expr(c, e->field.base);
+		break;
 	case E_INDEX:
 		check_expr(c, e->index.base);
 		check_expr(c, e->index.at);

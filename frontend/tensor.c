@@ -103,8 +103,23 @@ static int64_t product_before(const Type *t, int axis)
 	return p;
 }
 
-/* Finds the batch of `from` in `to`; the marks that `to` has as written decide between equals. */
-static bool carry_batch(Front *f, const Frame *fr, const Expr *e, const Type *from, Type *to)
+/* A dimension written as a number that is the batch only at the size of today: told once. */
+static void warn_literal(Front *f, const Frame *fr, const Expr *e, const Type *to, int axis)
+{
+	Span user = front_span(f, fr, e->span);
+	const char *key = arena_printf(f->arena, "literal:%d:%d", user.source, user.begin);
+
+	if (name_put(f->arena, &f->reported, key, f))
+		return;
+	diag_warning(f->diag, user, "reshape: %lld is taken for the batch, and fits batch = %lld only",
+		     (long long)to->dim[axis], (long long)f->module->batch);
+	diag_hint(f->diag, "write 'batch' where the batch is meant");
+}
+
+/* Finds the batch of `from` in `to`; the marks that `to` has as written decide between equals.
+ * `open` is the axis that was -1, or -1. */
+static bool carry_batch(Front *f, const Frame *fr, const Expr *e, const Type *from, Type *to,
+			int open)
 {
 	uint16_t written = to->batch, marks = 0;
 
@@ -131,6 +146,8 @@ static bool carry_batch(Front *f, const Frame *fr, const Expr *e, const Type *fr
 			return false;
 		}
 		marks |= (uint16_t)(1u << found);
+		if (!(written >> found & 1) && found != open && to->dim[found] > 1)
+			warn_literal(f, fr, e, to, found);
 	}
 	if (written & ~marks) {
 		front_error(f, fr, e->span, "reshape: %s has no batch where %s wants it",
@@ -146,17 +163,21 @@ Val tensor_reshape(Front *f, Frame *fr, const Expr *e, OpCode op, Actuals *args)
 	Value *x = subject(f, fr, e, op, args);
 	Actual *s = x ? shape_argument(f, fr, e, op, 1, args) : NULL;
 	Type to;
+	int open = -1;
 
 	if (!s || !actuals_done(f, fr, args, ir_ops[op].name, prim_usage(f, op)) ||
 	    !eval_shape(f, fr, s->expr->span, s->v, op == OP_reshape, &to))
 		return POISON;
 	to.dtype = x->type.dtype;
+	for (int i = 0; i < to.ndim; i++)
+		if (to.dim[i] == -1)
+			open = i;
 	if (op == OP_reshape) {
 		if (!fill_open(f, fr, e, &x->type, &to))
 			return POISON;
 		/* Another number of elements is for the op's own rule to say. */
 		if (type_check(&to) && type_elems(&to) == type_elems(&x->type) &&
-		    !carry_batch(f, fr, e, &x->type, &to))
+		    !carry_batch(f, fr, e, &x->type, &to, open))
 			return POISON;
 	} else {
 		for (int i = 0; i < x->type.ndim && i < to.ndim; i++)
