@@ -1,9 +1,10 @@
 /* Local search for a lower placement (see pack_parts.h).
  *
- * Method: the ceiling goes below the best height, and what reaches above it is taken out. Then one buffer after another goes
- * back in at the offset where the buffers that it overlaps weigh least; those are taken out in turn. A buffer weighs more
- * each time it is taken out, so what is hard to place ends up placed. When all are in, the placement sinks (each to
- * the lowest offset that is free, in order of offset), its height becomes the best, and the ceiling goes down again.
+ * Method: the ceiling goes below the best height, and what reaches above it is taken out. Then one buffer after another,
+ * the largest first, goes back in at the offset where the buffers that it overlaps weigh least; those are taken out in
+ * turn. A buffer weighs more each time it is taken out, so what is hard to place ends up placed. When all are in, the
+ * placement sinks, its height becomes the best, and the ceiling goes down again. Where that takes too many moves, the
+ * search starts again from the best with a smaller step of the ceiling.
  * Offsets worth trying lie against a neighbour: its top, or its bottom less the size; the ground; the ceiling.
  *
  * Invariant: buffers that are in do not overlap and do not reach above the ceiling. */
@@ -11,7 +12,12 @@
 
 #include <stdlib.h>
 
-enum { OUT = -1 };
+enum {
+	OUT = -1,
+	FIRST_STEP = 8, /* the ceiling falls by this part of the gap above the target */
+	LAST_STEP = 64,
+	STUCK = 16,     /* moves per buffer without success */
+};
 
 /* One end of a buffer that is in, in a list sorted by `key`, then by buffer. */
 typedef struct End {
@@ -37,8 +43,9 @@ struct PackEvict {
 	int64_t ceiling;
 	int64_t *at;          /* by buffer: offset, or OUT */
 	int64_t *weight;
-	int32_t *queue;       /* ring of those that are out */
-	int32_t head, waiting;
+	int32_t *queue;       /* those that are out, in the order in which they came out */
+	int32_t waiting;
+	int64_t step, moves;  /* moves since the ceiling fell */
 	Ends bottoms, tops;   /* of those that are in */
 	Ends near_bottoms, near_tops; /* of those beside the buffer at work */
 	Sinking *sinking;
@@ -91,9 +98,25 @@ static void take_out(PackEvict *e, int32_t i)
 	drop_end(&e->bottoms, e->at[i], i);
 	drop_end(&e->tops, e->at[i] + e->p->size[i], i);
 	e->at[i] = OUT;
-	e->queue[(e->head + e->waiting++) % e->p->n] = i;
+	e->queue[e->waiting++] = i;
 }
 
+/* The largest of those that are out, the first such one. */
+static int32_t next_out(PackEvict *e)
+{
+	int32_t best = 0, i;
+
+	for (int32_t k = 1; k < e->waiting; k++)
+		if (e->p->size[e->queue[k]] > e->p->size[e->queue[best]])
+			best = k;
+	i = e->queue[best];
+	e->waiting--;
+	memmove(&e->queue[best], &e->queue[best + 1], (size_t)(e->waiting - best) * sizeof *e->queue);
+	e->work->left -= e->waiting;
+	return i;
+}
+
+/* Puts buffer i in. */
 static void lay(PackEvict *e, int32_t i, int64_t at)
 {
 	e->at[i] = at;
@@ -223,6 +246,7 @@ PackEvict *pack_evict(Arena *a, const PackProblem *p)
 
 	e->p = p;
 	e->random = 1;
+	e->step = FIRST_STEP;
 	e->at = ARENA_ARRAY(a, p->n, int64_t);
 	e->weight = ARENA_ARRAY(a, p->n, int64_t);
 	e->queue = ARENA_ARRAY(a, p->n, int32_t);
@@ -240,7 +264,7 @@ void pack_evict_start(PackEvict *e, const int64_t *offset)
 	memcpy(e->at, offset, (size_t)e->p->n * sizeof *offset);
 	for (int32_t i = 0; i < e->p->n; i++)
 		e->weight[i] = 16;
-	e->head = e->waiting = 0;
+	e->waiting = 0;
 	e->ceiling = INT64_MAX;
 	list_ends(e);
 }
@@ -250,20 +274,24 @@ int64_t pack_evict_run(PackEvict *e, int64_t height, int64_t target, PackWork *w
 	const PackProblem *p = e->p;
 
 	e->work = work;
-	while (height > target) {
+	while (height > target && work->left > 0) {
 		int64_t gap = height - target;
 
 		if (e->ceiling >= height)
-			lower_ceiling(e, height - (gap / 8 > 1 ? gap / 8 : 1));
-		while (e->waiting > 0 && work->left > 0) {
-			int32_t i = e->queue[e->head];
-
-			e->head = (e->head + 1) % p->n;
-			e->waiting--;
-			put_in(e, i);
+			lower_ceiling(e, height - (gap / e->step > 1 ? gap / e->step : 1));
+		while (e->waiting > 0 && work->left > 0 && e->moves < STUCK * (int64_t)p->n) {
+			put_in(e, next_out(e));
+			e->moves++;
 		}
-		if (e->waiting > 0)
+		if (e->waiting > 0 && work->left <= 0)
 			break;
+		e->moves = 0;
+		if (e->waiting > 0) { /* stuck: the same again with other weights, and a smaller step */
+			pack_evict_start(e, offset);
+			e->step = e->step < LAST_STEP ? 2 * e->step : FIRST_STEP;
+			continue;
+		}
+		e->step = FIRST_STEP;
 		height = sink(e);
 		list_ends(e);
 		memcpy(offset, e->at, (size_t)p->n * sizeof *offset);

@@ -32,7 +32,8 @@ typedef struct Decision {
 	int32_t buffer;
 } Decision;
 
-enum { FIRST_SLICE = 12288 };
+/* Work of the shortest restarts, by buffer: of the many short ones and of the few long ones. */
+enum { SHORT_SLICE = 12288, LONG_SLICE = 196608 };
 
 /* An unplaced buffer of a section: its lower bound and size. */
 typedef struct Release {
@@ -65,7 +66,8 @@ struct PackExact {
 	Rank *ranks;
 	Release *release;            /* scratch of check_section */
 	bool tightest;               /* the way to branch */
-	int64_t round;
+	int64_t rounds, long_rounds; /* restarts so far */
+	int64_t short_work, long_work; /* and what they spent */
 	uint64_t random;
 };
 
@@ -382,7 +384,7 @@ typedef struct Style {
 } Style;
 
 static const Style styles[] = {
-	{ .tightest = true, .full = true }, { .full = true }, { .tightest = true }, { .area = true },
+	{ .full = true }, { .tightest = true, .full = true }, { .area = true }, { .tightest = true },
 };
 
 enum { STYLES = sizeof styles / sizeof *styles };
@@ -390,9 +392,9 @@ enum { STYLES = sizeof styles / sizeof *styles };
 /* The order in which equally low buffers are tried: by a key, from the second time on times a random factor up to 1.5. A
  * search that fails mostly fails for its first choices, so many short searches find more than a long one. Products and
  * quotients alone, so that every machine computes the same. */
-static void rank_buffers(PackExact *x)
+static void rank_buffers(PackExact *x, int64_t round)
 {
-	const Style *style = &styles[x->round % STYLES];
+	const Style *style = &styles[round % STYLES];
 	Rank *rank = x->ranks;
 
 	for (int32_t i = 0; i < x->p->n; i++) {
@@ -406,7 +408,7 @@ static void rank_buffers(PackExact *x)
 				fill *= fill;
 			key *= fill;
 		}
-		if (x->round >= STYLES)
+		if (round >= STYLES)
 			key *= (double)(UINT32_C(0x80000000) + draw(x) / 2);
 		rank[i] = (Rank){ key, area, i };
 	}
@@ -463,22 +465,37 @@ static int64_t luby(int64_t k)
 	return (size + 1) / 2;
 }
 
-PackAnswer pack_exact_run(PackExact *x, int64_t capacity, PackWork *work, int64_t *offset)
+/* One restart, of `slice` at most; *spent counts its work. */
+static PackAnswer restart(PackExact *x, int64_t round, int64_t slice, PackWork *work, int64_t *spent)
+{
+	PackAnswer answer;
+	int64_t used;
+
+	x->work = slice = slice < work->left ? slice : work->left;
+	rank_buffers(x, round);
+	answer = search(x);
+	used = slice - x->work + 1;
+	*spent += used;
+	work->left -= used;
+	return answer;
+}
+
+PackAnswer pack_exact_run(PackExact *x, int64_t capacity, int64_t slice, PackWork *work, int64_t *offset)
 {
 	PackAnswer answer = PACK_GAVE_UP;
+	int64_t end = work->left - slice;
 
 	if (capacity < x->p->bound)
 		return PACK_IMPOSSIBLE;
 	x->capacity = capacity;
-	while (answer == PACK_GAVE_UP && work->left > 0) {
-		int64_t slice = x->p->n * FIRST_SLICE * luby(x->round / STYLES + 1);
+	while (answer == PACK_GAVE_UP && work->left > 0 && work->left > end) {
+		int64_t k = x->rounds / STYLES, doublings = x->long_rounds / STYLES;
+		int64_t next = x->p->n * LONG_SLICE << (doublings < 24 ? doublings : 24);
 
-		slice = slice < work->left ? slice : work->left;
-		x->work = slice;
-		rank_buffers(x);
-		x->round++;
-		answer = search(x);
-		work->left -= slice - x->work + 1;
+		if (x->long_work + next / 2 <= x->short_work)
+			answer = restart(x, x->long_rounds++, next, work, &x->long_work);
+		else
+			answer = restart(x, x->rounds++, x->p->n * SHORT_SLICE * luby(k + 1), work, &x->short_work);
 		if (answer == PACK_FOUND)
 			memcpy(offset, x->low, (size_t)x->p->n * sizeof *offset);
 		undo_to(x, 0);

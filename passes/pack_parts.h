@@ -32,11 +32,11 @@ typedef enum PackAnswer { PACK_FOUND, PACK_IMPOSSIBLE, PACK_GAVE_UP } PackAnswer
 /* The problem of n > 0 rectangles. The lists `near` and `live` are NULL where more than `most` entries would be in one. */
 PackProblem *pack_problem(Arena *a, const PackRect *r, size_t n, int64_t most);
 
-/* Exact search, for a problem with lists. Each run takes the next of several orders of branching and looks for a
- * placement of at most `capacity` units until the work is spent; fills offset[n] where it finds one. */
+/* Exact search, for a problem with lists. A run looks for a placement of at most `capacity` units, restarting from ever new
+ * orders of branching until about `slice` of the work is spent; fills offset[n] where it finds one. */
 typedef struct PackExact PackExact;
 PackExact *pack_exact(Arena *a, const PackProblem *p);
-PackAnswer pack_exact_run(PackExact *x, int64_t capacity, PackWork *work, int64_t *offset);
+PackAnswer pack_exact_run(PackExact *x, int64_t capacity, int64_t slice, PackWork *work, int64_t *offset);
 
 /* Local search. A start takes a complete placement; each run goes on from where the last one was, lowers offset[n] from
  * `height` as far as `target` and the work allow, and returns the new height. */

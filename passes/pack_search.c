@@ -14,7 +14,7 @@
 
 enum {
 	GREEDY_ROUNDS = 4,
-	FIRST_SLICE = 1 << 20,
+	FIRST_SLICE = 1 << 23,
 	EXACT_MOST = 1024,     /* buffers: beyond this the exact search is not tried */
 	EXACT_BEST = 400,      /* up to this it gets most of the work */
 	LISTS_MOST = 20000000, /* entries */
@@ -112,15 +112,14 @@ static int64_t ask(Part *part, int64_t goal, bool lowest)
 	return lowest ? goal + gap / 8 * eighths[part->asked++ % 4] : goal;
 }
 
-static void search_exactly(Arena *a, Part *part, int64_t goal, bool lowest, int64_t slice)
+static void search_exactly(Arena *a, Part *part, int64_t goal, bool lowest, int64_t slice, PackWork *work)
 {
-	PackWork work = { slice };
 	int64_t capacity = ask(part, goal, lowest);
 	PackAnswer answer;
 
 	if (!part->exact)
 		part->exact = pack_exact(a, part->p);
-	answer = pack_exact_run(part->exact, capacity, &work, part->offset);
+	answer = pack_exact_run(part->exact, capacity, slice, work, part->offset);
 	if (answer == PACK_IMPOSSIBLE)
 		part->bound = capacity + 1;
 	if (answer != PACK_FOUND)
@@ -133,28 +132,30 @@ static void search_exactly(Arena *a, Part *part, int64_t goal, bool lowest, int6
 		pack_evict_start(part->evict, part->offset);
 }
 
-static void search_locally(Arena *a, Part *part, int64_t goal, int64_t slice)
+static void search_locally(Arena *a, Part *part, int64_t goal, int64_t slice, PackWork *work)
 {
-	PackWork work = { slice };
+	PackWork own = { slice < work->left ? slice : work->left };
 
 	if (!part->evict) {
 		part->evict = pack_evict(a, part->p);
 		pack_evict_start(part->evict, part->offset);
 	}
-	part->height = pack_evict_run(part->evict, part->height, goal, &work, part->offset);
+	work->left -= own.left;
+	part->height = pack_evict_run(part->evict, part->height, goal, &own, part->offset);
+	work->left += own.left;
 }
 
 /* One slice of work on a part that is above the goal (bytes). */
-static void improve(Arena *a, Part *part, int64_t goal, bool lowest, int64_t slice)
+static void improve(Arena *a, Part *part, int64_t goal, bool lowest, int64_t slice, PackWork *work)
 {
 	int64_t units = goal / part->p->unit;
 	int64_t exact = part->p->live && part->p->n <= EXACT_MOST ? slice / 8 : 0;
 
 	if (exact > 0 && part->p->n <= EXACT_BEST)
 		exact = slice - exact;
-	search_locally(a, part, units, slice - exact);
+	search_locally(a, part, units, slice - exact, work);
 	if (exact > 0 && part->height > units)
-		search_exactly(a, part, units, lowest, exact);
+		search_exactly(a, part, units, lowest, exact, work);
 }
 
 static PackResult measure(const Parts *parts)
@@ -172,8 +173,9 @@ static PackResult measure(const Parts *parts)
 	return result;
 }
 
-PackResult pack_search(Arena *scratch, PackRect *r, size_t n, int64_t target, int64_t work)
+PackResult pack_search(Arena *scratch, PackRect *r, size_t n, int64_t target, int64_t limit)
 {
+	PackWork work = { limit };
 	Parts parts;
 	PackResult result = { 0 };
 	int64_t slice = FIRST_SLICE;
@@ -182,17 +184,15 @@ PackResult pack_search(Arena *scratch, PackRect *r, size_t n, int64_t target, in
 		return result;
 	parts = split(scratch, r, n, target);
 	result = measure(&parts);
-	while (work > 0 && result.height > target && result.height > result.bound && (target == 0 || result.bound <= target)) {
+	while (work.left > 0 && result.height > target && result.height > result.bound &&
+	       (target == 0 || result.bound <= target)) {
 		int64_t goal = result.bound > target ? result.bound : target;
 
-		for (size_t k = 0; k < parts.n && work > 0; k++) {
+		for (size_t k = 0; k < parts.n && work.left > 0; k++) {
 			Part *part = &parts.at[k];
 
-			if (part->height * part->p->unit <= goal)
-				continue;
-			slice = slice < work ? slice : work;
-			improve(scratch, part, goal, target == 0, slice);
-			work -= slice;
+			if (part->height * part->p->unit > goal)
+				improve(scratch, part, goal, target == 0, slice, &work);
 		}
 		slice *= 2;
 		result = measure(&parts);
