@@ -70,9 +70,9 @@ static bool end_row(Csv *c, int64_t columns)
 		c->columns = columns;
 	if (columns != c->columns)
 		return fail(c->f, EXIT_INPUT,
-			    "%s:%" PRId64 ": expected %" PRId64
-			    " columns as in the first row, found %" PRId64,
-			    c->path, c->line, c->columns, columns);
+			    "%s:%" PRId64 ": %" PRId64 " columns, expected %" PRId64
+			    " as in the first row",
+			    c->path, c->line, columns, c->columns);
 	c->rows++;
 	return true;
 }
@@ -97,7 +97,8 @@ static bool read_line(Csv *c, bool *more)
 			any = true;
 			field[n] = 0;
 			n = 0;
-			if (!put(c, field, ++column))
+			column++; /* one too many is counted, whatever it holds */
+			if ((c->columns == 0 || column <= c->columns) && !put(c, field, column))
 				return false;
 			if (end)
 				return end_row(c, column);
@@ -196,9 +197,9 @@ static bool open_split(DataSet *s, const PlanInput *in, const char *path, bool h
 		return fail(f, EXIT_FILES, "the cache file %s is damaged: remove it", cached);
 	if (head[0] != (uint64_t)features + 1)
 		return fail(f, EXIT_INPUT,
-			    "%s: %" PRIu64 " columns, expected %" PRId64 " (%" PRId64
+			    "%s:%d: %" PRIu64 " columns, expected %" PRId64 " (%" PRId64
 			    " features and the target)",
-			    path, head[0], features + 1, features);
+			    path, header ? 2 : 1, head[0], features + 1, features);
 	bool target = strcmp(in->field, "y") == 0;
 	*d = (DataField){ .map = map,
 			  .base = map->bytes + HEAD + (target ? features * 8 : 0),
