@@ -128,13 +128,15 @@ clean:
 .PHONY: all clean deps test check check-all update san hardmem fuzz print-lib quickstart bench lines format analyze tidy install help
 
 ## make              builds build/dlc and build/libdlrt.a
-## make quickstart   installs what is missing, builds, trains a network on Fashion-MNIST within 48 MiB
+## make quickstart   installs what is missing, builds, trains a network on Fashion-MNIST within 48 MiB, in about a minute
 ## make test         installs what is missing, builds, runs `make check`
-## make check        all fast tests (under two minutes); the last line is `N passed, N failed`
+## make check        all fast tests (about two minutes on two free cores); the last line is `N passed, N failed`;
+##                   tests/README.md says what each part proves and how to run one alone
 ## make check-all    the same and the long ones: budget sweeps, kills, sanitizers, a short fuzz
 ## make update       rewrites the expected output of the golden tests (read the diff)
 ## make san hardmem  `check` under AddressSanitizer and UBSan; hardmem: each object a malloc of its own
 ## make fuzz         SECONDS=60 of fuzzing the model parser and the IR reader (clang)
 ## make bench        step times beside PyTorch's, same threads, same run
 ## make lines format analyze tidy   sizes; clang-format; gcc -fanalyzer; clang-tidy
+## make clean        removes build/ (the sanitizers' build-san/ and build-hardmem/ stay)
 ## make install      PREFIX=/usr/local
