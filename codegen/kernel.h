@@ -71,6 +71,12 @@ DL_INLINE float dl_floor_f32(float x) { return __builtin_floorf(x); }
 DL_INLINE float dl_sqrt_f32(float x) { return __builtin_sqrtf(x); }
 DL_INLINE int32_t dl_is_finite_f32(float x) { return (dl_bits(x) & 0x7f800000) != 0x7f800000; }
 
+/* 2^n for -127 < n < 128; anything for other n (of a NaN). */
+DL_INLINE float dl_power_of_two(int32_t n)
+{
+	return dl_from_bits((int32_t)((uint32_t)(n + 127) << 23));
+}
+
 /* e^y = 2^n e^r with |r| <= ln2/2; the power of two in two factors, so that both ends are rounded
  * as they should. What underflows to 0 is not computed as a subnormal first, which would be slow:
  * masked scores are -inf. */
@@ -90,7 +96,7 @@ DL_INLINE float dl_exp_f32(float y)
 	p = DL_FMA(p, r, 0.5f);
 	p = DL_FMA(p, r * r, r) + 1.0f;
 	const int32_t k = dl_bits(t) - 0x4b400000, h = k >> 1;
-	p = p * dl_from_bits((h + 127) << 23) * dl_from_bits((k - h + 127) << 23);
+	p = p * dl_power_of_two(h) * dl_power_of_two(k - h);
 	return zero ? 0.0f : p;
 }
 
@@ -99,8 +105,10 @@ DL_INLINE float dl_log_f32(float x)
 {
 	const float tiny = x < 1.17549435e-38f ? 1.0f : 0.0f;
 	const float y = tiny != 0.0f ? x * 8388608.0f : x;
-	const int32_t i = dl_bits(y), e = (i - 0x3f3504f3) >> 23;
-	const float r = dl_from_bits(i - (e << 23)) - 1.0f, n = (float)e - 23.0f * tiny, z = r * r;
+	/* Unsigned where it may wrap (negative x, NaN: the result is NaN whatever comes of it). */
+	const uint32_t i = (uint32_t)dl_bits(y);
+	const int32_t e = (int32_t)(i - 0x3f3504f3u) >> 23;
+	const float r = dl_from_bits((int32_t)(i - ((uint32_t)e << 23))) - 1.0f, n = (float)e - 23.0f * tiny, z = r * r;
 	float p = DL_FMA(0.0697161144f, r, -0.114797338f);
 	p = DL_FMA(p, r, 0.116854199f);
 	p = DL_FMA(p, r, -0.124256873f);
