@@ -15,6 +15,7 @@
 
 #include "codegen/backend.h"
 #include "frontend/frontend.h"
+#include "frontend/names.h"
 #include "ir/base/size.h"
 #include "ir/ir.h"
 #include "passes/answers.h"
@@ -61,7 +62,7 @@ static const char usage_text[] =
 	"          --min-budget        prints the smallest feasible budget in bytes, and stops\n"
 	"          --curve             prints the whole trade-off between memory and predicted time, and stops\n"
 	"          --explain           says what fills the peak, what is replayed, what more or less memory would change\n"
-	"                              (and builds: --no-build stops after planning; so do --svg and --report)\n"
+	"                              (the trainer is built as well, unless there is --no-build)\n"
 	"          --micro-batch N     samples of one micro-batch (default: chosen)\n"
 	"          --no-recompute      no replays    --optimizer-in-backward on|off    --allow-microbatch-stats\n"
 	"          --max-slowdown R    no plan slower than R times the unlimited one (default 10)\n"
@@ -303,20 +304,43 @@ static int check_names(const Command *c)
 	return -1;
 }
 
+/* An option that getopt_long does not take: unknown, one of several that begin so, or with a value where none is wanted or
+ * without one. `given` is the argument, `--NAME` or `--NAME=VALUE` for long ones. */
+static int option_error(Command *c, int opt, const char *given)
+{
+	const char *name = arena_strndup(c->arena, given, strcspn(given, "="));
+	Suggest s = suggest_start(name);
+
+	if (optopt != 0 && optopt < 256) /* a short one, perhaps among others; a byte, so perhaps negative */
+		name = optopt > ' ' && optopt < 127 ? arena_printf(c->arena, "-%c", optopt)
+		                                     : arena_printf(c->arena, "-\\x%02x", (unsigned)optopt & 0xff);
+	if (opt == ':')
+		return usage_error("'%s' needs a value", name);
+	if (optopt >= 256)
+		return usage_error("'%s' takes no value", name);
+	for (const struct option *o = long_options; o->name && optopt == 0; o++)
+		suggest_try(&s, arena_printf(c->arena, "--%s", o->name));
+	return s.best ? usage_error("unknown option '%s': did you mean '%s'?", name, s.best)
+	              : usage_error("unknown option '%s'", name);
+}
+
 /* Fills the options; an exit code, or -1 to go on. */
 static int read_options(Command *c, int argc, char **argv)
 {
 	int opt;
 
+	opterr = 0; /* messages are ours */
 	c->o.target = "cpu";
 	c->o.seconds = 2;
 	c->o.plan = (PlannerOptions){ .budget = INT64_MAX, .recompute = true, .optimizer_in_backward = -1, .max_slowdown = 10 };
-	while ((opt = getopt_long(argc, argv, "o:D:h", long_options, NULL)) != -1) {
+	while ((opt = getopt_long(argc, argv, ":o:D:h", long_options, NULL)) != -1) {
 		int code = answer(opt);
 
 		if (code >= 0)
 			return code;
-		if (opt == '?' || !set_option(c, opt, optarg))
+		if (opt == '?' || opt == ':')
+			return option_error(c, opt, argv[optind - 1]);
+		if (!set_option(c, opt, optarg))
 			return EXIT_USAGE;
 	}
 	if (c->o.pack)
