@@ -159,12 +159,14 @@ const char *report_op(Arena *a, const Node *n)
 	return arena_printf(a, count == 2 ? "%s+%s" : "%s..%s", first, last);
 }
 
-/* One line; live and from hold a life and a source line, or nothing and what a node stores into. */
+/* One line; live and from hold a life and a source line, or nothing and what a node stores into, or nothing. */
 static void plan_row(FILE *out, int32_t pos, const char *op, const char *value, const char *type, int64_t offset,
                      const char *bytes, const char *live, const char *from)
 {
-	fprintf(out, "%5d  %-20.20s %-6s %-22s 0x%08" PRIx64 " %10s  %-12s %s\n", pos, op, value, type, (uint64_t)offset,
-	        bytes, live, from);
+	fprintf(out, "%5d  %-20.20s %-6s %-22s 0x%08" PRIx64 " %10s", pos, op, value, type, (uint64_t)offset, bytes);
+	if (from[0])
+		fprintf(out, "  %-12s %s", live, from);
+	fputc('\n', out);
 }
 
 static void plan_line(FILE *out, Arena *a, const Module *m, const Node *n, int i, const int32_t *last)
