@@ -17,6 +17,7 @@ enum {
 	FIRST_SLICE = 1 << 23,
 	EXACT_MOST = 1024,     /* buffers: beyond this the exact search is not tried */
 	EXACT_BEST = 400,      /* up to this it gets most of the work */
+	ASKS = 8,              /* heights that the exact search is asked for, before it is asked for the goal again */
 	LISTS_MOST = 20000000, /* entries */
 };
 
@@ -27,7 +28,7 @@ typedef struct Part {
 	uint32_t *member;  /* index of its rectangles */
 	int64_t *offset;   /* units */
 	int64_t height, bound; /* units */
-	int asked;         /* heights asked for */
+	int misses;        /* answers of the exact search that gave up */
 } Part;
 
 typedef struct Parts {
@@ -103,13 +104,13 @@ static Parts split(Arena *a, const PackRect *r, size_t n, int64_t target)
 
 /* ---- search ---- */
 
-/* A height to ask the exact search for, in units: the goal, and without a target others up to the best so far. */
-static int64_t ask(Part *part, int64_t goal, bool lowest)
+/* A height to ask the exact search for, in units: the goal; without a target also others up to the best so far, nearer
+ * to that after each answer that gave up. */
+static int64_t ask(const Part *part, int64_t goal, bool lowest)
 {
-	static const int eighths[] = { 0, 4, 2, 1 };
 	int64_t gap = part->height - 1 - goal;
 
-	return lowest ? goal + gap / 8 * eighths[part->asked++ % 4] : goal;
+	return lowest && part->misses % ASKS > 0 ? goal + gap - (gap >> part->misses % ASKS) : goal;
 }
 
 static void search_exactly(Arena *a, Part *part, int64_t goal, bool lowest, int64_t slice, PackWork *work)
@@ -122,8 +123,11 @@ static void search_exactly(Arena *a, Part *part, int64_t goal, bool lowest, int6
 	answer = pack_exact_run(part->exact, capacity, slice, work, part->offset);
 	if (answer == PACK_IMPOSSIBLE)
 		part->bound = capacity + 1;
+	if (answer == PACK_GAVE_UP)
+		part->misses++;
 	if (answer != PACK_FOUND)
 		return;
+	part->misses -= part->misses % ASKS > 1;
 	part->height = 0;
 	for (int32_t i = 0; i < part->p->n; i++)
 		if (part->offset[i] + part->p->size[i] > part->height)
@@ -149,13 +153,16 @@ static void search_locally(Arena *a, Part *part, int64_t goal, int64_t slice, Pa
 static void improve(Arena *a, Part *part, int64_t goal, bool lowest, int64_t slice, PackWork *work)
 {
 	int64_t units = goal / part->p->unit;
+	int asks = 1;
 	int64_t exact = part->p->live && part->p->n <= EXACT_MOST ? slice / 8 : 0;
 
-	if (exact > 0 && part->p->n <= EXACT_BEST)
+	if (exact > 0 && part->p->n <= EXACT_BEST) {
 		exact = slice - exact;
+		asks = 4;
+	}
 	search_locally(a, part, units, slice - exact, work);
-	if (exact > 0 && part->height > units)
-		search_exactly(a, part, units, lowest, exact, work);
+	for (int k = 0; k < asks && exact > 0 && part->height > units && part->bound <= units && work->left > 0; k++)
+		search_exactly(a, part, units, lowest, exact / asks, work);
 }
 
 static PackResult measure(const Parts *parts)
