@@ -94,6 +94,10 @@ fuzz: all
 print-lib:
 	@echo $(DLC_LIB)
 
+# What README.md and docs/planning.md show is what dlc prints; workspaces, and so bytes, depend on the processor.
+readme: all
+	@tests/readme
+
 # ---- house ----
 quickstart: deps
 	@echo "building dlc"
@@ -125,16 +129,17 @@ help:
 
 clean:
 	rm -rf $(B)
-.PHONY: all clean deps test check check-all update san hardmem fuzz print-lib quickstart bench lines format analyze tidy install help
+.PHONY: readme all clean deps test check check-all update san hardmem fuzz print-lib quickstart bench lines format analyze tidy install help
 
 ## make              builds build/dlc and build/libdlrt.a
 ## make quickstart   installs what is missing, builds, trains a network on Fashion-MNIST within 48 MiB, in about a minute
 ## make test         installs what is missing, builds, runs `make check`
 ## make check        all fast tests (about two minutes on two free cores); the last line is `N passed, N failed`;
 ##                   tests/README.md says what each part proves and how to run one alone
-## make check-all    the same and the long ones: budget sweeps, kills, sanitizers, a short fuzz
+## make check-all    the same and the long ones: budget sweeps, kills, sanitizers
 ## make update       rewrites the expected output of the golden tests (read the diff)
 ## make san hardmem  `check` under AddressSanitizer and UBSan; hardmem: each object a malloc of its own
+## make readme       the numbers in README.md and docs/planning.md against what dlc prints here
 ## make fuzz         SECONDS=60 of fuzzing the model parser and the IR reader (clang)
 ## make bench        step times beside PyTorch's, same threads, same run
 ## make lines format analyze tidy   sizes; clang-format; gcc -fanalyzer; clang-tidy
