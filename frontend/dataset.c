@@ -55,7 +55,7 @@ static bool append(Front *f, const Dataset *d, const char *key, Type *t)
 	return true;
 }
 
-static bool bytes_type(Front *f, const Dataset *d, Type *out)
+static bool window_type(Front *f, const Dataset *d, Type *out)
 {
 	*out = batch_of(f, DT_I32);
 	out->dim[out->ndim++] = (int64_t)number(d, "window");
@@ -125,7 +125,14 @@ static const DataType types[] = {
 	  { { "file", A_STR, 0, "", 0, 0 },
 	    { "window", A_INT, 64, NULL, 1, 1 << 24 },
 	    { "validation", A_FLOAT, 0.1, NULL, 0, 0.9 } },
-	  { { "tokens", bytes_type, false }, { "targets", bytes_type, false } } },
+	  { { "tokens", window_type, false }, { "targets", window_type, false } } },
+	{ "tokens",
+	  { { "file", A_STR, 0, "", 0, 0 },
+	    { "test_file", A_STR, 0, "", 0, 0 },
+	    { "window", A_INT, 64, NULL, 1, 1 << 24 },
+	    { "vocab", A_INT, 0, NULL, 1, 1 << 16 },
+	    { "validation", A_FLOAT, 0.1, NULL, 0, 0.9 } },
+	  { { "tokens", window_type, false }, { "targets", window_type, false } } },
 	{ "idx",
 	  { { "dir", A_STR, 0, "/usr/share/datasets/fashion-mnist", 0, 0 },
 	    { "x", A_STR, 0, "", 0, 0 },
@@ -311,7 +318,7 @@ void dataset_build(Front *f)
 			diag_error(f->diag, def->type_span, "unknown type of data '%s'", def->type);
 			suggest_hint(&s, f->diag);
 			if (!s.best)
-				diag_hint(f->diag, "there are bytes, idx, npy and csv");
+				diag_hint(f->diag, "there are bytes, tokens, idx, npy and csv");
 			continue;
 		}
 		check_settings(f, d);
@@ -428,9 +435,10 @@ static void check_classes(Front *f, const Dataset *d, const Node *loss, int64_t 
 static void put_range(Front *f, Dataset *d, int i)
 {
 	const char *name = d->type->fields[i].name;
-	int64_t limit = !strcmp(d->type->name, "bytes") ? 256
-			: i == 1                        ? (int64_t)number(d, "classes")
-							: 0;
+	int64_t limit = !strcmp(d->type->name, "bytes")    ? 256
+			: !strcmp(d->type->name, "tokens") ? (int64_t)number(d, "vocab")
+			: i == 1                           ? (int64_t)number(d, "classes")
+							   : 0;
 	int64_t ignore = -100;
 	bool row = false, told = false;
 

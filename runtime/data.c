@@ -35,7 +35,7 @@ struct Data {
 	const Plan *plan;
 	DataMap *maps;
 	DataField (*field)[SPLITS]; /* one for each plan input */
-	int64_t *roam;              /* one for each plan input */
+	int64_t *roam;              /* one for each plan input, in elements */
 	int64_t samples[SPLITS];
 	int64_t tokens;
 	void *zeros;
@@ -231,6 +231,11 @@ static bool same_dims(int na, const int64_t *a, int nb, const int64_t *b)
 	}
 }
 
+static uint16_t u16_at(const unsigned char *p, int64_t i)
+{
+	return (uint16_t)(p[2 * i] | p[2 * i + 1] << 8);
+}
+
 /* Element j of a field; files need not align their elements. */
 static double value_at(PlanDType t, const unsigned char *p, int64_t j)
 {
@@ -265,9 +270,27 @@ static void integer_range(PlanDType t, double *low, double *high)
 			      : 9.3e18;
 }
 
-/* Integers that the graph uses as numbers of rows or classes, or that must fit a smaller type. */
-static bool check_values(const PlanInput *in, const DataField *d, Fail *f)
+/* No value of the samples is above `high`: the quick look at the short types that text comes in. */
+static bool all_below(const DataField *d, int64_t samples, double high)
 {
+	int most = 0;
+	if (d->dtype != PD_U8 && d->dtype != PD_U16)
+		return false;
+	for (int64_t i = 0; i < samples; i++) {
+		const unsigned char *p = d->base + i * d->stride;
+		for (int64_t j = 0; j < d->elems; j++) {
+			int v = d->dtype == PD_U8 ? p[j] : u16_at(p, j);
+			most = v > most ? v : most;
+		}
+	}
+	return most <= high;
+}
+
+/* Integers that the graph uses as numbers of rows or classes, or that must fit a smaller type. Windows that roam also
+ * reach into the one behind the last. */
+static bool check_values(const PlanInput *in, const DataField *d, bool roams, Fail *f)
+{
+	int64_t samples = d->samples + roams;
 	if (is_float(in->dtype))
 		return true;
 	double low, high, file_low, file_high;
@@ -278,9 +301,9 @@ static bool check_values(const PlanInput *in, const DataField *d, Fail *f)
 		low = 0;
 		high = (double)(in->limit - 1);
 	}
-	if (whole && file_low >= low && file_high <= high)
+	if (whole && file_low >= low && (file_high <= high || all_below(d, samples, high)))
 		return true;
-	for (int64_t i = 0; i < d->samples; i++)
+	for (int64_t i = 0; i < samples; i++)
 		for (int64_t j = 0; j < d->elems; j++) {
 			double v = value_at(d->dtype, d->base + i * d->stride, j);
 			bool integer = whole || v == floor(v);
@@ -338,6 +361,7 @@ static DataOpenFn format(const char *type)
 		const char *type;
 		DataOpenFn open;
 	} formats[] = { { "bytes", data_open_bytes },
+			{ "tokens", data_open_tokens },
 			{ "idx", data_open_idx },
 			{ "npy", data_open_npy },
 			{ "csv", data_open_csv } };
@@ -400,6 +424,12 @@ static bool check_overrides(const Plan *plan, const DataOverride *o, int no, Fai
 	return true;
 }
 
+/* Samples are windows of a text. */
+static bool is_text(const char *type)
+{
+	return !strcmp(type, "bytes") || !strcmp(type, "tokens");
+}
+
 static Data *data_new(const Plan *plan, Fail *f)
 {
 	Data *d = calloc(1, sizeof *d);
@@ -414,7 +444,7 @@ static Data *data_new(const Plan *plan, Fail *f)
 		return NULL;
 	}
 	for (int i = 0; i < plan->ninputs; i++)
-		if (!strcmp(plan->data[plan->inputs[i].data].type, "bytes"))
+		if (is_text(plan->data[plan->inputs[i].data].type))
 			d->tokens = plan->inputs[i].ndim ? plan->inputs[i].dim[0] : 1;
 	return d;
 }
@@ -435,7 +465,8 @@ static bool open_input(Data *d, int i, const DataOverride *o, int no, Fail *f)
 	d->roam[i] = set.roam;
 	for (int s = 0; s < SPLITS; s++) {
 		const DataField *field = &d->field[i][s];
-		if (field->map && (!check_shape(in, field, f) || !check_values(in, field, f)))
+		bool roams = s == SPLIT_TRAIN && set.roam > 0;
+		if (field->map && (!check_shape(in, field, f) || !check_values(in, field, roams, f)))
 			return false;
 	}
 	return true;
@@ -583,6 +614,10 @@ static void convert(PlanDType to, void *dst, PlanDType from, const unsigned char
 		int32_t *y = dst;
 		for (int64_t i = 0; i < n; i++)
 			y[i] = src[i];
+	} else if (from == PD_U16 && to == PD_I32) {
+		int32_t *y = dst;
+		for (int64_t i = 0; i < n; i++)
+			y[i] = u16_at(src, i);
 	} else if (from == PD_U8 && to == PD_F32) {
 		float *y = dst;
 		for (int64_t i = 0; i < n; i++)
@@ -592,7 +627,7 @@ static void convert(PlanDType to, void *dst, PlanDType from, const unsigned char
 	}
 }
 
-/* The sample at a position of an epoch, and how far windows of text have moved in it. */
+/* The sample at a position of an epoch, and by how many elements windows of text have moved in it. */
 static int64_t place(const DataCursor *c, int64_t position, int64_t roam, int64_t *shift)
 {
 	const Data *d = c->data;
@@ -615,9 +650,10 @@ void data_ahead(const DataCursor *c)
 			continue;
 		for (int64_t k = 0; k < d->plan->batch; k++) {
 			int64_t shift, sample = place(c, c->first + k, d->roam[i], &shift);
-			uintptr_t at = (uintptr_t)(field->base + sample * field->stride + shift),
+			int64_t size = plan_dtype_bytes(field->dtype);
+			uintptr_t at = (uintptr_t)(field->base + sample * field->stride + shift * size),
 				  start = at / page * page;
-			size_t bytes = (size_t)(field->elems * plan_dtype_bytes(field->dtype));
+			size_t bytes = (size_t)(field->elems * size);
 			madvise((void *)start, (size_t)(at - start) + bytes, MADV_WILLNEED);
 		}
 	}
@@ -633,6 +669,8 @@ void data_read(void *ctx, int input, int64_t first, int64_t n, void *dst)
 		int64_t shift,
 			sample = place(c, c->first + first + i, c->data->roam[input], &shift);
 		convert(in->dtype, (char *)dst + i * bytes, field->dtype,
-			field->base + sample * field->stride + shift, field->elems);
+			field->base + sample * field->stride +
+				shift * plan_dtype_bytes(field->dtype),
+			field->elems);
 	}
 }

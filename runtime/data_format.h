@@ -33,7 +33,7 @@ typedef struct DataSet {
 	const DataOverride *override;
 	int noverride;
 	DataMap **maps; /* list that data_close unmaps */
-	int64_t roam;   /* training samples may start up to this many bytes later, drawn anew each
+	int64_t roam;   /* training samples may start up to this many elements later, drawn anew each
 			   epoch (windows of text) */
 } DataSet;
 
@@ -41,6 +41,7 @@ typedef struct DataSet {
 typedef bool (*DataOpenFn)(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
 
 bool data_open_bytes(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
+bool data_open_tokens(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
 bool data_open_idx(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
 bool data_open_npy(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
 bool data_open_csv(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);

@@ -3,7 +3,9 @@
  *     mkdata idx3 FILE N [TYPE]    N images of 4x4 bytes       mkdata idx1 FILE N [LABEL]   labels;
  * the last one LABEL mkdata npyx FILE N [F]       N rows of 16 (F) f32        mkdata npyy FILE N
  * labels as i64 mkdata csv FILE N [COLUMNS]  with a header               mkdata text FILE N N bytes
- * of letters mkdata npyval FILE           prints rows, columns and a sum of a .npy of f32 */
+ * of letters mkdata tokens FILE N [LAST]  the same as 16-bit tokens, behind llm.c's header if
+ * FILE ends in .llmc; the last token LAST mkdata npyval FILE           prints rows, columns and
+ * a sum of a .npy of f32 */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -24,6 +26,17 @@ static void big_endian(FILE *f, uint32_t v)
 {
 	for (int s = 24; s >= 0; s -= 8)
 		fputc((int)(v >> s & 255), f);
+}
+
+static void little_endian(FILE *f, uint32_t v, int bytes)
+{
+	for (int s = 0; s < bytes; s++)
+		fputc((int)(v >> 8 * s & 255), f);
+}
+
+static int letter(int i)
+{
+	return i % 61 == 60 ? '\n' : 'a' + (i * i / 7 + i) % 26;
 }
 
 static void npy(FILE *f, const char *descr, const char *shape)
@@ -110,7 +123,17 @@ int main(int argc, char **argv)
 		fputc('\n', f);
 	} else if (!strcmp(argv[1], "text")) {
 		for (int i = 0; i < n; i++)
-			fputc(i % 61 == 60 ? '\n' : 'a' + (i * i / 7 + i) % 26, f);
+			fputc(letter(i), f);
+	} else if (!strcmp(argv[1], "tokens")) {
+		const char *end = strrchr(argv[2], '.');
+		if (end && !strcmp(end, ".llmc"))
+			for (int i = 0; i < 256; i++)
+				little_endian(f, i == 0   ? 20240520
+						 : i == 1 ? 1
+						 : i == 2 ? (uint32_t)n
+							  : 0, 4);
+		for (int i = 0; i < n; i++)
+			little_endian(f, (uint32_t)(i == n - 1 && extra >= 0 ? extra : letter(i)), 2);
 	}
 	return fclose(f) ? 2 : 0;
 }

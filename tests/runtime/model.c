@@ -63,7 +63,7 @@ enum {
 typedef uint8_t Pixel;
 #define X_TYPE PD_U8
 #define X_SCALE (1.0f / 255)
-#elif defined(DATA_BYTES)
+#elif defined(DATA_BYTES) || defined(DATA_TOKENS)
 typedef int32_t Pixel;
 #define X_TYPE PD_I32
 #define X_SCALE (1.0f / 256)
@@ -80,7 +80,7 @@ static float *at(unsigned char *arena, int64_t off)
 
 static int target(const unsigned char *arena, int64_t off, int i)
 {
-#if defined(DATA_BYTES)
+#if defined(DATA_BYTES) || defined(DATA_TOKENS)
 	return ((const int32_t *)(const void *)(arena + off))[i * F + F - 1] % CLASSES;
 #else
 	return ((const int32_t *)(const void *)(arena + off))[i];
@@ -393,9 +393,13 @@ static const PlanVar vars[] = {
 	{                                     \
 		.key = K, .kind = 'i', .i = V \
 	}
-#if defined(DATA_BYTES)
+#if defined(DATA_BYTES) || defined(DATA_TOKENS)
+#ifdef DATA_BYTES
 #define TYPE "bytes"
-static const PlanSetting settings[] = { TEXT("file", ""), WHOLE("window", F),
+#else
+#define TYPE "tokens"
+#endif
+static const PlanSetting settings[] = { TEXT("file", ""), TEXT("test_file", ""), WHOLE("window", F),
 					NUMBER("validation", 0.1) };
 static const PlanInput inputs[] = {
 	{ .name = "d.tokens",
