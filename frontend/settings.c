@@ -104,6 +104,9 @@ static const Key keys[] = {
 	{ "seed", FOR_TRAIN, A_INT, 1, 0, 9.2e18 },
 	{ "eval_every", FOR_TRAIN, A_INT, 0, 0, 1e15 },
 	{ "save_every", FOR_TRAIN, A_INT, 0, 0, 1e15 },
+	{ "keep", FOR_TRAIN, A_INT, 0, 0, 1e15 },
+	{ "save_best", FOR_TRAIN, A_BOOL, 0, 0, 1 },
+	{ "early_stop", FOR_TRAIN, A_INT, 0, 0, 1e15 },
 	{ "weight_decay", FOR_ALL, A_FLOAT, 0, 0, 1e30 }, /* adamw: 0.01 */
 	{ "momentum", FOR_SGD, A_FLOAT, 0, 0, 1 },
 	{ "dampening", FOR_SGD, A_FLOAT, 0, 0, 1 },

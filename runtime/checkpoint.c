@@ -5,12 +5,13 @@
  *
  * Tensors are sorted by name and nothing in the file depends on the moment or the arena's layout,
  * so equal states give equal bytes, whatever the plan. The file is written as last.safetensors.tmp,
- * synced, linked to its number where one is wanted, and renamed; then the folder is synced. */
+ * synced, linked to its other names where some are wanted, and renamed; then the folder is synced. */
 #include "checkpoint.h"
 
 #include "checkpoint_format.h"
 #include "file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -101,7 +102,13 @@ static uint64_t hash_vars(const Checkpoint *c, const Run *r)
 static void write_header(Checkpoint *c, const Run *r, const CheckpointState *s)
 {
 	c->used = 8;
-	put(c, "{\"__metadata__\":{\"data_hash\":\"%016" PRIx64 "\",\"fingerprint\":",
+	put(c, "{\"__metadata__\":{");
+	if (s->best_step >= 0)
+		put(c,
+		    "\"best_loss\":\"%.17g\",\"best_step\":\"%" PRId64
+		    "\",\"evals_since_best\":\"%" PRId64 "\",",
+		    s->best_loss, s->best_step, s->evals_since_best);
+	put(c, "\"data_hash\":\"%016" PRIx64 "\",\"fingerprint\":",
 	    hash_vars(c, r));
 	put_string(c, c->plan->fingerprint);
 	put(c, ",\"format\":\"dlc\",\"model\":");
@@ -204,28 +211,64 @@ static void sync_folder(const char *dir)
 	}
 }
 
-/* A second name for the same bytes: a link, under a name of its own first, as the number may exist
- * already. */
-static bool link_as(const char *from, const char *to)
+/* A second name for the same bytes: a link, under a name of its own first, as the name may exist
+ * already; on a file system without links, written again. */
+static bool also_as(Checkpoint *c, const Run *r, const char *from, const char *to)
 {
 	char temp[4200];
 	snprintf(temp, sizeof temp, "%s.tmp", to);
 	unlink(temp);
-	return link(from, temp) == 0 && rename(temp, to) == 0;
+	if (link(from, temp) && !write_file(c, r, temp)) {
+		unlink(temp);
+		return false;
+	}
+	return rename(temp, to) == 0;
+}
+
+/* N of "step-N.safetensors"; -1 for any other name. */
+static int64_t number_of(const char *name)
+{
+	char *end;
+	if (strncmp(name, "step-", 5) || name[5] < '0' || name[5] > '9')
+		return -1;
+	long long n = strtoll(name + 5, &end, 10);
+	return strcmp(end, ".safetensors") ? -1 : n;
+}
+
+void checkpoint_prune(const char *dir, int64_t keep)
+{
+	for (;;) {
+		DIR *d = opendir(dir);
+		int64_t oldest = INT64_MAX, count = 0;
+		char path[4096];
+		if (!d)
+			return;
+		for (const struct dirent *e = readdir(d); e; e = readdir(d)) {
+			int64_t n = number_of(e->d_name);
+			count += n >= 0;
+			oldest = n >= 0 && n < oldest ? n : oldest;
+		}
+		closedir(d);
+		snprintf(path, sizeof path, "%s/step-%" PRId64 ".safetensors", dir, oldest);
+		if (count <= keep || unlink(path))
+			return;
+	}
 }
 
 bool checkpoint_save(Checkpoint *c, const Run *r, const CheckpointState *s, const char *dir,
-		     bool numbered, Fail *f)
+		     unsigned names, Fail *f)
 {
-	char temp[4096], last[4096], number[4096];
+	char temp[4096], last[4096], number[4096], best[4096];
 	snprintf(temp, sizeof temp, "%s/last.safetensors.tmp", dir);
 	snprintf(last, sizeof last, "%s/last.safetensors", dir);
 	snprintf(number, sizeof number, "%s/step-%" PRId64 ".safetensors", dir, s->step);
+	snprintf(best, sizeof best, "%s/best.safetensors", dir);
 	write_header(c, r, s);
 	bool ok = write_file(c, r, temp);
-	if (ok && numbered &&
-	    !link_as(temp, number)) /* a file system without links: written twice */
-		ok = write_file(c, r, number);
+	if (ok && names & SAVE_NUMBERED)
+		ok = also_as(c, r, temp, number);
+	if (ok && names & SAVE_BEST)
+		ok = also_as(c, r, temp, best);
 	ok = ok && rename(temp, last) == 0;
 	if (!ok) {
 		int e = errno;

@@ -11,7 +11,14 @@ typedef struct CheckpointState {
 	int64_t step; /* optimizer steps done */
 	uint64_t seed;
 	bool shuffle;
+	/* Of evaluations, where the run keeps its best state (best_step >= 0): the lowest loss, its
+	 * step, and how many have come since. */
+	double best_loss;
+	int64_t best_step, evals_since_best;
 } CheckpointState;
+
+/* The names that a saved state gets beside last.safetensors. */
+enum { SAVE_NUMBERED = 1, /* step-N.safetensors */ SAVE_BEST = 2 /* best.safetensors */ };
 
 typedef struct Checkpoint Checkpoint;
 
@@ -23,10 +30,12 @@ void checkpoint_close(Checkpoint *c);
  * Returns a file descriptor, whose closing (or the end of the process, however it ends) gives the
  * folder back; -1 after filling f. */
 int checkpoint_folder(const char *dir, Fail *f);
-/* Writes DIR/last.safetensors (and, numbered, DIR/step-N.safetensors): under a temporary name,
- * synced, renamed. After a failure or a kill at any moment the files of before are whole. */
+/* Writes DIR/last.safetensors, and the further names of `names`: under a temporary name, synced,
+ * renamed. After a failure or a kill at any moment the files of before are whole. */
 bool checkpoint_save(Checkpoint *c, const Run *r, const CheckpointState *s, const char *dir,
-		     bool numbered, Fail *f);
+		     unsigned names, Fail *f);
+/* Removes all but the `keep` newest DIR/step-N.safetensors. */
+void checkpoint_prune(const char *dir, int64_t keep);
 
 /* A file, or a folder's last.safetensors. Restores every variable and the state; strict: another
  * model's file, or one with missing, extra or misshapen tensors is refused before anything is

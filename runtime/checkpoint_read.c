@@ -360,10 +360,19 @@ bool checkpoint_resume(Run *r, const char *path, CheckpointState *s, Fail *f)
 	bool ok = finish(&faults);
 	for (int i = 0; ok && i < r->plan->nvars; i++)
 		copy_var(r, &r->plan->vars[i], find(&x, r->plan->vars[i].name));
-	if (ok)
+	if (ok) {
+		const char *loss = metadata(&x, "best_loss"), *best = metadata(&x, "best_step"),
+			   *since = metadata(&x, "evals_since_best");
 		*s = (CheckpointState){ .step = strtoll(step, NULL, 10),
 					.seed = strtoull(seed, NULL, 10),
-					.shuffle = strcmp(shuffle, "true") == 0 };
+					.shuffle = strcmp(shuffle, "true") == 0,
+					.best_step = -1 };
+		if (loss && best && since) {
+			s->best_loss = strtod(loss, NULL);
+			s->best_step = strtoll(best, NULL, 10);
+			s->evals_since_best = strtoll(since, NULL, 10);
+		}
+	}
 	close_file(&x);
 	return ok;
 }

@@ -48,9 +48,7 @@ bool load_weights(Trainer *t, const Options *o, Fail *f)
 	return true;
 }
 
-/* For eval and predict: the named weights, else those of the last training here, else the initial
- * ones. */
-static bool load_for_use(Trainer *t, const Options *o, Fail *f)
+bool load_for_use(Trainer *t, const Options *o, Fail *f)
 {
 	char dir[256], last[300];
 	if (o->init || o->resume)
@@ -94,18 +92,15 @@ int command_eval(const Plan *plan, const Options *o)
 	if (o->json) {
 		JsonLine j;
 		json_begin(&j);
-		json_num(&j, "loss", r.loss);
-		if (r.has_accuracy)
-			json_num(&j, "accuracy", r.accuracy);
+		json_eval(&j, "", &r);
 		json_int(&j, "samples", r.samples);
 		json_str(&j, "split", split == SPLIT_TEST ? "test" : "train");
 		json_end(&j);
 		fputs(j.text, stdout);
 	} else {
-		printf("%s: loss %.6f", split == SPLIT_TEST ? "test" : "train", r.loss);
-		if (r.has_accuracy)
-			printf(", accuracy %.2f %%", 100 * r.accuracy);
-		printf(" (%" PRId64 " samples)\n", r.samples);
+		char more[128];
+		printf("%s: loss %.6f%s (%" PRId64 " samples)\n",
+		       split == SPLIT_TEST ? "test" : "train", r.loss, eval_text(&r, more), r.samples);
 	}
 	trainer_close(&t);
 	return EXIT_DONE;

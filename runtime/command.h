@@ -1,4 +1,4 @@
-/* The commands of a trainer: ./model train | eval | predict | info | bench. */
+/* The commands of a trainer: ./model train | eval | predict | sample | info | bench. */
 #ifndef DLC_RUNTIME_COMMAND_H
 #define DLC_RUNTIME_COMMAND_H
 
@@ -8,10 +8,11 @@ enum { MAX_DATA_OPTIONS = 32 };
 
 /* -1 and NULL: not given. */
 typedef struct Options {
-	int64_t steps, eval_every, save_every, threads;
-	bool has_seed, check_memory, check_nan, no_shuffle, quiet, json;
+	int64_t steps, eval_every, save_every, keep, early_stop, threads, length, top_k;
+	double temperature;
+	bool has_seed, save_best, check_memory, check_nan, no_shuffle, quiet, json;
 	uint64_t seed;
-	const char *init, *out, *resume, *metrics, *output, *split;
+	const char *init, *out, *resume, *metrics, *output, *split, *prompt, *tensorboard;
 	DataOverride data[MAX_DATA_OPTIONS];
 	int ndata;
 } Options;
@@ -20,6 +21,7 @@ typedef struct Options {
 int command_train(const Plan *plan, const Options *o);
 int command_eval(const Plan *plan, const Options *o);
 int command_predict(const Plan *plan, const Options *o);
+int command_sample(const Plan *plan, const Options *o);
 int command_info(const Plan *plan, const Options *o);
 int command_bench(const Plan *plan, const Options *o);
 
@@ -29,6 +31,9 @@ int report(const Fail *f);
 TrainerOptions trainer_options(const Options *o);
 /* Loads what --init or --resume names into an open trainer. */
 bool load_weights(Trainer *t, const Options *o, Fail *f);
+/* For commands that use a trained model: the named weights, else those of the last training here,
+ * else the initial ones. */
+bool load_for_use(Trainer *t, const Options *o, Fail *f);
 /* Where checkpoints of this model go without --out: MODEL.run. */
 void default_folder(const Plan *plan, char out[256]);
 

@@ -7,6 +7,7 @@
  * checked: so it can name the step and the op where it began. */
 #include "command.h"
 
+#include "events.h"
 #include "file.h"
 #include "metrics.h"
 
@@ -53,7 +54,9 @@ typedef struct Session {
 	char out[4096];
 	int metrics; /* file descriptor, or -1 */
 	int folder;  /* holds the output folder for this run */
-	int64_t total, eval_every, save_every;
+	int64_t total, eval_every, save_every, keep, early_stop;
+	bool save_best;
+	Events *events;    /* TensorBoard's; NULL: none */
 	int64_t saved;     /* step of the last save by this run; -1 */
 	int64_t evaluated; /* step of the last evaluation; -1 */
 	EvalResult eval;
@@ -99,6 +102,30 @@ static bool open_metrics(Session *s, Fail *f)
 				       s->o->metrics, strerror(errno));
 }
 
+static bool open_events(Session *s, Fail *f)
+{
+	return !s->o->tensorboard || (s->events = events_open(s->o->tensorboard, f)) != NULL;
+}
+
+/* A best state needs evaluations on held-out samples. */
+static bool check_best(Session *s, Fail *f)
+{
+	if (!s->save_best) {
+		s->t.state.best_step = -1;
+		return true;
+	}
+	if (!run_find(s->plan, "eval") || data_samples(s->t.data, SPLIT_TEST) == 0)
+		return fail(f, EXIT_FILES, "--save-best and --early-stop need a test split of the data");
+	return s->early_stop == 0 || s->eval_every > 0 ||
+	       fail(f, EXIT_FILES, "--early-stop needs evaluations: --eval-every N");
+}
+
+static bool stops_early(const Session *s)
+{
+	return s->early_stop > 0 && s->t.state.best_step >= 0 &&
+	       s->t.state.evals_since_best >= s->early_stop;
+}
+
 static void note_replaced(const Session *s)
 {
 	char last[4200];
@@ -114,11 +141,16 @@ static bool start(Session *s, Fail *f)
 	s->total = choose(s->o->steps, s->plan, "steps", 1000);
 	s->eval_every = choose(s->o->eval_every, s->plan, "eval_every", 0);
 	s->save_every = choose(s->o->save_every, s->plan, "save_every", 0);
+	s->keep = choose(s->o->keep, s->plan, "keep", 0);
+	s->early_stop = choose(s->o->early_stop, s->plan, "early_stop", 0);
+	s->save_best = s->o->save_best || s->early_stop > 0 ||
+		       trainer_setting(s->plan, "save_best", 0) != 0;
 	s->saved = s->evaluated = -1;
 	s->last_loss = NAN;
 	if (!trainer_open(&s->t, s->plan, &to, "step eval eval1", f))
 		return false;
-	if (!load_weights(&s->t, s->o, f) || !choose_folder(s, f) || !open_metrics(s, f)) {
+	if (!load_weights(&s->t, s->o, f) || !check_best(s, f) || !choose_folder(s, f) ||
+	    !open_metrics(s, f) || !open_events(s, f)) {
 		trainer_close(&s->t);
 		return false;
 	}
@@ -139,13 +171,34 @@ static void write_metrics(Session *s, const JsonLine *j)
 	s->metrics = -1;
 }
 
-static void json_eval(const Session *s, JsonLine *j, int64_t step)
+static void put_eval(const Session *s, JsonLine *j, int64_t step)
 {
-	if (s->evaluated != step)
+	if (s->evaluated == step)
+		json_eval(j, "val_", &s->eval);
+}
+
+static void events_step(Session *s, const StepResult *r)
+{
+	int64_t step = s->t.state.step;
+	if (!s->events)
 		return;
-	json_num(j, "val_loss", s->eval.loss);
-	if (s->eval.has_accuracy)
-		json_num(j, "val_accuracy", s->eval.accuracy);
+	events_scalar(s->events, step, "train/loss", r->loss);
+	if (r->has_grad_norm)
+		events_scalar(s->events, step, "train/grad_norm", r->grad_norm);
+	if (r->has_lr)
+		events_scalar(s->events, step, "train/lr", r->lr);
+	if (r->has_scale)
+		events_scalar(s->events, step, "train/scale", r->scale);
+	if (s->evaluated == step) {
+		events_scalar(s->events, step, "test/loss", s->eval.loss);
+		if (s->eval.has_accuracy)
+			events_scalar(s->events, step, "test/accuracy", s->eval.accuracy);
+	}
+	if (!events_flush(s->events)) {
+		fprintf(stderr, "note: the event file cannot be written any more: %s\n", strerror(errno));
+		events_close(s->events);
+		s->events = NULL;
+	}
 }
 
 static void metrics_step(Session *s, const StepResult *r)
@@ -165,7 +218,7 @@ static void metrics_step(Session *s, const StepResult *r)
 		json_num(&j, "scale", r->scale);
 		json_bool(&j, "skipped", r->skipped);
 	}
-	json_eval(s, &j, s->t.state.step);
+	put_eval(s, &j, s->t.state.step);
 	json_end(&j);
 	write_metrics(s, &j);
 }
@@ -194,7 +247,7 @@ static void final_metrics(Session *s, int64_t measured, bool interrupted)
 	json_bool(&j, "final", true);
 	json_int(&j, "steps", t->state.step);
 	json_num(&j, "loss", s->last_loss);
-	json_eval(s, &j, t->state.step);
+	put_eval(s, &j, t->state.step);
 	json_int(&j, "arena_bytes", t->plan->arena_bytes);
 	json_int(&j, "arena_high_water_bytes", measured);
 	json_bool(&j, "high_water_scanned", t->run.check_memory);
@@ -213,14 +266,19 @@ static void final_lines(Session *s, int64_t measured, bool interrupted)
 	char planned[32], used[32], rest[32], spent[32];
 	if (s->o->quiet)
 		return;
+	const CheckpointState *c = &s->t.state;
+	if (stops_early(s))
+		printf("no lower test loss in %" PRId64 " evaluations: training ends early\n",
+		       c->evals_since_best);
 	printf("%s at step %" PRId64 " after %s", interrupted ? "stopped" : "done", s->t.state.step,
 	       duration_text(seconds_now() - s->start, spent));
-	if (s->evaluated == s->t.state.step) {
-		printf(": test loss %.4f", s->eval.loss);
-		if (s->eval.has_accuracy)
-			printf(", accuracy %.2f %%", 100 * s->eval.accuracy);
-	}
+	char more[128];
+	if (s->evaluated == s->t.state.step)
+		printf(": test loss %.4f%s", s->eval.loss, eval_text(&s->eval, more));
 	printf("\nsaved %s/last.safetensors\n", s->out);
+	if (c->best_step >= 0)
+		printf("best: test loss %.4f at step %" PRId64 ", %s/best.safetensors\n", c->best_loss,
+		       c->best_step, s->out);
 	printf("memory: planned %s, %s %s, outside the arena %s\n",
 	       memory_text(s->plan->arena_bytes, planned),
 	       s->t.run.check_memory ? "measured" : "resident", memory_text(measured, used),
@@ -326,15 +384,14 @@ static void say_eval(Session *s)
 {
 	if (s->evaluated != s->t.state.step || s->o->quiet)
 		return;
+	char more[128];
 	progress_clear(&s->progress);
-	printf("step %" PRId64 ": test loss %.4f", s->evaluated, s->eval.loss);
-	if (s->eval.has_accuracy)
-		printf(", accuracy %.2f %%", 100 * s->eval.accuracy);
-	printf("\n");
+	printf("step %" PRId64 ": test loss %.4f%s\n", s->evaluated, s->eval.loss,
+	       eval_text(&s->eval, more));
 	fflush(stdout);
 }
 
-static bool save(Session *s, bool numbered, Fail *f)
+static bool save(Session *s, unsigned names, Fail *f)
 {
 	const PlanVar *bad = trainer_bad_variable(&s->t);
 	if (bad) {
@@ -342,9 +399,27 @@ static bool save(Session *s, bool numbered, Fail *f)
 		snprintf(what, sizeof what, "'%.200s'", bad->name);
 		return not_finite(s, f, what, NAN);
 	}
-	if (!trainer_save(&s->t, s->out, numbered, f))
+	if (!trainer_save(&s->t, s->out, names, f))
 		return false;
 	s->saved = s->t.state.step;
+	if (names & SAVE_NUMBERED && s->keep > 0)
+		checkpoint_prune(s->out, s->keep);
+	return true;
+}
+
+/* Counts an evaluation of this step; true where it is the best so far. */
+static bool is_best(Session *s)
+{
+	CheckpointState *c = &s->t.state;
+	if (!s->save_best || s->evaluated != c->step)
+		return false;
+	if (c->best_step >= 0 && !(s->eval.loss < c->best_loss)) {
+		c->evals_since_best++;
+		return false;
+	}
+	c->best_loss = s->eval.loss;
+	c->best_step = c->step;
+	c->evals_since_best = 0;
 	return true;
 }
 
@@ -379,6 +454,7 @@ static bool one_step(Session *s, Fail *f)
 	if (((s->eval_every > 0 && step % s->eval_every == 0) || last) && !evaluate(s, f))
 		return false;
 	metrics_step(s, &r);
+	events_step(s, &r);
 	progress_step(&s->progress, step, &r);
 	if (!last)
 		say_eval(s);
@@ -387,20 +463,23 @@ static bool one_step(Session *s, Fail *f)
 		trainer_outside_bytes(&s->t);
 		s->outside_checked = now;
 	}
-	return !(s->save_every > 0 && step % s->save_every == 0) || save(s, true, f);
+	unsigned names = is_best(s) ? SAVE_BEST : 0;
+	if (s->save_every > 0 && step % s->save_every == 0)
+		names |= SAVE_NUMBERED;
+	return !names || save(s, names, f);
 }
 
 static bool train(Session *s, Fail *f)
 {
 	progress_begin(&s->progress, &s->t, s->total, s->o->quiet);
 	s->start = seconds_now();
-	while (s->t.state.step < s->total && !stop_requested)
+	while (s->t.state.step < s->total && !stop_requested && !stops_early(s))
 		if (!one_step(s, f)) {
 			progress_clear(&s->progress);
 			return false;
 		}
 	progress_clear(&s->progress);
-	if (s->saved != s->t.state.step && !save(s, false, f))
+	if (s->saved != s->t.state.step && !save(s, 0, f))
 		return false;
 	if (s->evaluated != s->t.state.step && !stop_requested && !evaluate(s, f))
 		return false;
@@ -424,6 +503,7 @@ int command_train(const Plan *plan, const Options *o)
 		report(&f);
 	if (s.metrics >= 0)
 		close(s.metrics);
+	events_close(s.events);
 	close(s.folder);
 	trainer_close(&s.t);
 	return !ok ? f.code : stop_requested ? EXIT_INTERRUPTED : EXIT_DONE;

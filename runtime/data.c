@@ -424,8 +424,7 @@ static bool check_overrides(const Plan *plan, const DataOverride *o, int no, Fai
 	return true;
 }
 
-/* Samples are windows of a text. */
-static bool is_text(const char *type)
+bool data_is_text(const char *type)
 {
 	return !strcmp(type, "bytes") || !strcmp(type, "tokens");
 }
@@ -444,7 +443,7 @@ static Data *data_new(const Plan *plan, Fail *f)
 		return NULL;
 	}
 	for (int i = 0; i < plan->ninputs; i++)
-		if (is_text(plan->data[plan->inputs[i].data].type))
+		if (data_is_text(plan->data[plan->inputs[i].data].type))
 			d->tokens = plan->inputs[i].ndim ? plan->inputs[i].dim[0] : 1;
 	return d;
 }
@@ -539,6 +538,14 @@ int64_t data_tokens(const Data *d)
 	return d->tokens;
 }
 
+bool data_of_bytes(const Data *d)
+{
+	for (int i = 0; i < d->plan->ninputs; i++)
+		if (!strcmp(d->plan->data[d->plan->inputs[i].data].type, "bytes"))
+			return true;
+	return false;
+}
+
 /* ---- order ---------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t x)
@@ -548,6 +555,12 @@ static uint64_t mix(uint64_t x)
 	x ^= x >> 27;
 	x *= 0x94d049bb133111ebu;
 	return x ^ (x >> 31);
+}
+
+double data_uniform(uint64_t seed, int64_t i)
+{
+	uint64_t bits = mix(mix(seed + 0x9e3779b97f4a7c15u) ^ mix((uint64_t)i + 1));
+	return (double)(bits >> 11) * 0x1p-53;
 }
 
 int64_t data_permute(uint64_t key, int64_t i, int64_t n)

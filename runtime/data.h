@@ -32,6 +32,9 @@ int64_t data_samples(const Data *d, DataSplit split);
 /* Tokens in a sample, where the data are windows of text; else 0. */
 int64_t data_tokens(const Data *d);
 
+/* They are bytes. */
+bool data_of_bytes(const Data *d);
+
 typedef struct DataOrder {
 	uint64_t seed;
 	bool shuffle;
@@ -55,6 +58,11 @@ DataCursor data_at_sample(const Data *d, DataSplit split, int64_t first);
 void data_ahead(const DataCursor *c);
 /* A RunSource's read; ctx is a DataCursor. */
 void data_read(void *ctx, int input, int64_t first, int64_t n, void *dst);
+
+/* Samples are windows of a text. */
+bool data_is_text(const char *type);
+/* A number in [0,1) that depends on (seed, i) alone. */
+double data_uniform(uint64_t seed, int64_t i);
 
 /* Element i of the seeded permutation of [0,n): a Feistel network with cycle walking, no table. */
 int64_t data_permute(uint64_t key, int64_t i, int64_t n);

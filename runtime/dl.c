@@ -115,7 +115,7 @@ bool dl_predict(Dl *d, const char *path)
 bool dl_save(Dl *d, const char *dir)
 {
 	int folder = ready(d) ? checkpoint_folder(dir, &d->fail) : -1;
-	bool saved = folder >= 0 && trainer_save(&d->t, dir, false, &d->fail);
+	bool saved = folder >= 0 && trainer_save(&d->t, dir, 0, &d->fail);
 	if (folder >= 0)
 		close(folder);
 	return saved;

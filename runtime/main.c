@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TRAIN = 1, EVAL = 2, PREDICT = 4, INFO = 8, BENCH = 16, ALL = 31 };
+enum { TRAIN = 1, EVAL = 2, PREDICT = 4, INFO = 8, BENCH = 16, SAMPLE = 32, ALL = 63 };
 
 typedef struct Command {
 	const char *name;
@@ -24,11 +24,12 @@ static const Command commands[] = {
 	{ "train", TRAIN, command_train, "train, showing progress; saves on Ctrl-C" },
 	{ "eval", EVAL, command_eval, "loss and accuracy over the test split" },
 	{ "predict", PREDICT, command_predict, "predictions of the test split as a .npy file" },
+	{ "sample", SAMPLE, command_sample, "continues a text, for models of text" },
 	{ "info", INFO, command_info, "the plan, the parameters and the data declared" },
 	{ "bench", BENCH, command_bench, "step times, on zeros where there are no data files" },
 };
 
-typedef enum ArgKind { ARG_NONE, ARG_COUNT, ARG_SEED, ARG_TEXT, ARG_DATA } ArgKind;
+typedef enum ArgKind { ARG_NONE, ARG_COUNT, ARG_NUMBER, ARG_SEED, ARG_TEXT, ARG_DATA } ArgKind;
 
 typedef struct OptionRow {
 	const char *name, *value;
@@ -46,21 +47,35 @@ static const OptionRow rows[] = {
 	  "optimizer steps in all, also after --resume" },
 	{ "--data", "NAME=PATH", TRAIN | EVAL | PREDICT | BENCH, ARG_DATA, 0, 0,
 	  "file or folder of a data set; NAME.KEY=VALUE another setting (test_x, validation, ...)" },
-	{ "--init", "FILE", TRAIN | EVAL | PREDICT | BENCH, ARG_TEXT, FIELD(init), 0,
+	{ "--init", "FILE", TRAIN | EVAL | PREDICT | SAMPLE | BENCH, ARG_TEXT, FIELD(init), 0,
 	  "start from the weights of a safetensors file" },
-	{ "--resume", "PATH", TRAIN | EVAL | PREDICT | BENCH, ARG_TEXT, FIELD(resume), 0,
+	{ "--resume", "PATH", TRAIN | EVAL | PREDICT | SAMPLE | BENCH, ARG_TEXT, FIELD(resume), 0,
 	  "continue from a checkpoint, or a folder's last one" },
 	{ "--out", "DIR", TRAIN, ARG_TEXT, FIELD(out), 0, "where checkpoints go (MODEL.run)" },
 	{ "--eval-every", "N", TRAIN, ARG_COUNT, FIELD(eval_every), 0, "evaluate every N steps" },
 	{ "--save-every", "N", TRAIN, ARG_COUNT, FIELD(save_every), 0,
 	  "save every N steps, as step-N.safetensors too" },
+	{ "--keep", "N", TRAIN, ARG_COUNT, FIELD(keep), 1,
+	  "keep the N newest of those, remove older ones" },
+	{ "--save-best", NULL, TRAIN, ARG_NONE, FIELD(save_best), 0,
+	  "keep the state of the lowest test loss as best.safetensors" },
+	{ "--early-stop", "N", TRAIN, ARG_COUNT, FIELD(early_stop), 1,
+	  "end after N evaluations without a lower test loss; --save-best with it" },
+	{ "--tensorboard", "DIR", TRAIN, ARG_TEXT, FIELD(tensorboard), 0,
+	  "write a TensorBoard event file into the folder" },
 	{ "--metrics", "FILE", TRAIN, ARG_TEXT, FIELD(metrics), 0, "append a JSON line a step" },
 	{ "--output", "FILE", PREDICT, ARG_TEXT, FIELD(output), 0, "where the predictions go" },
 	{ "--split", "NAME", EVAL | PREDICT, ARG_TEXT, FIELD(split), 0, "train or test" },
-	{ "--threads", "N", TRAIN | EVAL | PREDICT | BENCH, ARG_COUNT, FIELD(threads), 1,
+	{ "--prompt", "TEXT", SAMPLE, ARG_TEXT, FIELD(prompt), 0,
+	  "the text to continue; for a model of tokens, their numbers" },
+	{ "--length", "N", SAMPLE, ARG_COUNT, FIELD(length), 0, "tokens to write (200)" },
+	{ "--temperature", "X", SAMPLE, ARG_NUMBER, FIELD(temperature), 0,
+	  "logits are divided by it (1); 0: always the likeliest token" },
+	{ "--top-k", "N", SAMPLE, ARG_COUNT, FIELD(top_k), 1, "draw from the N likeliest tokens" },
+	{ "--threads", "N", TRAIN | EVAL | PREDICT | SAMPLE | BENCH, ARG_COUNT, FIELD(threads), 1,
 	  "threads, at most what the plan allows (OMP_NUM_THREADS)" },
-	{ "--seed", "N", TRAIN | EVAL | PREDICT | BENCH, ARG_SEED, FIELD(seed), 0,
-	  "seed of initial values, order and dropout" },
+	{ "--seed", "N", TRAIN | EVAL | PREDICT | SAMPLE | BENCH, ARG_SEED, FIELD(seed), 0,
+	  "seed of initial values, order, dropout and samples" },
 	{ "--no-shuffle", NULL, TRAIN | BENCH, ARG_NONE, FIELD(no_shuffle), 0,
 	  "samples in the order of the files" },
 	{ "--check-memory", NULL, TRAIN, ARG_NONE, FIELD(check_memory), 0,
@@ -158,6 +173,15 @@ static bool parse_number(const OptionRow *row, const char *text, uint64_t *out, 
 	return true;
 }
 
+static bool parse_real(const OptionRow *row, const char *text, double *out, Fail *f)
+{
+	char *end;
+	*out = strtod(text, &end);
+	return (end != text && *end == 0 && isfinite(*out) && *out >= (double)row->least) ||
+	       fail(f, EXIT_FILES, "%s: expected a number of at least %" PRId64 ", got '%s'",
+		    row->name, row->least, text);
+}
+
 static bool store(const OptionRow *row, char *value, Options *o, Fail *f)
 {
 	char *at = (char *)o + row->field;
@@ -169,6 +193,7 @@ static bool store(const OptionRow *row, char *value, Options *o, Fail *f)
 			return false;
 		*(int64_t *)(void *)at = (int64_t)number;
 		return true;
+	case ARG_NUMBER: return parse_real(row, value, (double *)(void *)at, f);
 	case ARG_SEED:
 		o->has_seed = true;
 		return parse_number(row, value, (uint64_t *)(void *)at, f);
@@ -227,7 +252,7 @@ static int unknown_command(const char *name)
 	for (int i = 0; i < COMMANDS; i++)
 		if (distance(name, commands[i].name) <= 2)
 			fail_add(&f, "; did you mean '%s'?", commands[i].name);
-	fail_add(&f, "\nthe commands are train, eval, predict, info, bench; --help explains them");
+	fail_add(&f, "\nthe commands are train, eval, predict, sample, info, bench; --help explains them");
 	return report(&f);
 }
 
@@ -267,7 +292,8 @@ static bool occupy_standard_streams(void)
 static int run_command(int argc, char **argv)
 {
 	const Plan *plan = &dl_plan;
-	Options o = { .steps = -1, .eval_every = -1, .save_every = -1, .threads = -1 };
+	Options o = { .steps = -1, .eval_every = -1, .save_every = -1, .keep = -1, .early_stop = -1,
+		      .threads = -1, .length = -1, .temperature = 1 };
 	Fail f = { 0 };
 	if (argc < 2) {
 		help(plan, argv[0], ALL);

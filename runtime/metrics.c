@@ -98,6 +98,37 @@ void json_print_string(FILE *out, const char *s)
 	fputc('"', out);
 }
 
+/* ---- evaluations ---------------------------------------------------------------------------- */
+
+const char *eval_text(const EvalResult *r, char out[128])
+{
+	size_t n = 0;
+	out[0] = 0;
+	if (r->has_accuracy)
+		n += (size_t)snprintf(out + n, 128 - n, ", accuracy %.2f %%", 100 * r->accuracy);
+	if (r->of_text)
+		n += (size_t)snprintf(out + n, 128 - n, ", perplexity %.4g", exp(r->loss));
+	if (r->of_bytes)
+		snprintf(out + n, 128 - n, ", %.3f bits per byte", r->loss / log(2));
+	return out;
+}
+
+void json_eval(JsonLine *j, const char *prefix, const EvalResult *r)
+{
+	char key[64];
+	snprintf(key, sizeof key, "%sloss", prefix);
+	json_num(j, key, r->loss);
+	snprintf(key, sizeof key, "%saccuracy", prefix);
+	if (r->has_accuracy)
+		json_num(j, key, r->accuracy);
+	snprintf(key, sizeof key, "%sperplexity", prefix);
+	if (r->of_text)
+		json_num(j, key, exp(r->loss));
+	snprintf(key, sizeof key, "%sbits_per_byte", prefix);
+	if (r->of_bytes)
+		json_num(j, key, r->loss / log(2));
+}
+
 /* ---- progress ------------------------------------------------------------------------------- */
 
 const char *duration_text(double seconds, char out[32])

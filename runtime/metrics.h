@@ -41,6 +41,11 @@ void progress_step(Progress *p, int64_t step, const StepResult *r);
 /* Ends an open terminal line, so that other text can follow. */
 void progress_clear(Progress *p);
 
+/* An evaluation's figures after the loss: ", accuracy 92.50 %, perplexity 7.21, 2.850 bits per byte". */
+const char *eval_text(const EvalResult *r, char out[128]);
+/* The same as fields, their names behind `prefix`; with the loss. */
+void json_eval(JsonLine *j, const char *prefix, const EvalResult *r);
+
 /* "1:02:03", "4:05", "12 s" */
 const char *duration_text(double seconds, char out[32]);
 

@@ -361,6 +361,14 @@ const PlanOutput *run_large_output(const PlanFunc *func)
 	return NULL;
 }
 
+const void *run_output_place(const Run *r, const PlanFunc *func, const PlanOutput *o)
+{
+	for (int i = 0; i < func->nsteps; i++)
+		if (func->steps[i].kind == PLAN_OUTPUT && &func->outputs[func->steps[i].index] == o)
+			return r->arena.base + func->steps[i].off[0];
+	return NULL;
+}
+
 bool run_output(const Run *r, const PlanFunc *func, const char *name, double *value)
 {
 	const PlanOutput *o = run_find_output(func, name);

@@ -59,6 +59,8 @@ bool run_call(Run *r, const PlanFunc *func, RunCall *call, Fail *f);
 bool run_output(const Run *r, const PlanFunc *func, const char *name, double *value);
 /* The first output that is not a scalar, or NULL. */
 const PlanOutput *run_large_output(const PlanFunc *func);
+/* Where an output lies in the arena: its value until the next call. */
+const void *run_output_place(const Run *r, const PlanFunc *func, const PlanOutput *o);
 const PlanOutput *run_find_output(const PlanFunc *func, const char *name);
 
 int64_t plan_dtype_bytes(PlanDType t);

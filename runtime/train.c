@@ -74,7 +74,8 @@ bool trainer_open(Trainer *t, const Plan *plan, const TrainerOptions *o, const c
 {
 	*t = (Trainer){ .plan = plan,
 			.state = { .seed = o->has_seed ? o->seed : plan->seed,
-				   .shuffle = !o->no_shuffle } };
+				   .shuffle = !o->no_shuffle,
+				   .best_step = -1 } };
 	bool ok = open_data(t, o, f) &&
 		  run_open(&t->run, plan, choose_threads(plan, o->threads), o->check_memory, f);
 	if (ok) {
@@ -218,6 +219,9 @@ bool trainer_eval(Trainer *t, DataSplit split, EvalResult *r, Fail *f)
 	r->loss = sum.weight > 0 ? sum.loss / sum.weight : NAN;
 	r->has_accuracy = sum.has_accuracy;
 	r->accuracy = sum.counted > 0 ? sum.correct / sum.counted : 0;
+	/* Classes of text, one a token: the loss is their cross-entropy. */
+	r->of_text = sum.has_accuracy && data_tokens(t->data) > 0;
+	r->of_bytes = r->of_text && data_of_bytes(t->data);
 	r->samples = at < n ? at : n;
 	return true;
 }
@@ -235,9 +239,9 @@ const PlanVar *trainer_bad_variable(const Trainer *t)
 	return NULL;
 }
 
-bool trainer_save(Trainer *t, const char *dir, bool numbered, Fail *f)
+bool trainer_save(Trainer *t, const char *dir, unsigned names, Fail *f)
 {
-	return checkpoint_save(t->checkpoint, &t->run, &t->state, dir, numbered, f);
+	return checkpoint_save(t->checkpoint, &t->run, &t->state, dir, names, f);
 }
 
 bool trainer_resume(Trainer *t, const char *path, bool has_seed, uint64_t seed, Fail *f)

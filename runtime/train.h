@@ -40,6 +40,8 @@ typedef struct StepResult {
 typedef struct EvalResult {
 	double loss, accuracy;
 	bool has_accuracy;
+	bool of_text;   /* the loss is the mean of -log p over the elements of a text ... */
+	bool of_bytes;  /* ... which are bytes */
 	int64_t samples;
 } EvalResult;
 
@@ -62,7 +64,7 @@ bool trainer_predict(Trainer *t, DataSplit split, const char *path, int64_t *sam
 
 /* The first parameter or state that is not finite, or NULL. */
 const PlanVar *trainer_bad_variable(const Trainer *t);
-bool trainer_save(Trainer *t, const char *dir, bool numbered, Fail *f);
+bool trainer_save(Trainer *t, const char *dir, unsigned names, Fail *f);
 bool trainer_resume(Trainer *t, const char *path, bool has_seed, uint64_t seed, Fail *f);
 
 /* A number from the plan's `train` settings. */
