@@ -231,23 +231,30 @@ static int64_t attention_scratch(const Node *n)
 static CpuText attention_text(Arena *a, const Node *n)
 {
 	const Value *q = n->arg[0];
+	bool grad = n->op == OP_attention_grad;
 	int64_t heads = ir_int(n, "heads"), D = dim(q, 2) / heads, T = dim(q, 1),
-		K = dim(n->arg[1], 1);
+		K = dim(n->arg[1], 1), kv = dim(n->arg[1], 2) / D;
 	double scale = ir_float(n, "scale");
+	int operands = grad ? 6 : 3; /* the mask, or NULL, comes behind them */
 	const char *s = "";
 	for (int i = 0; i < 3; i++)
 		s = arena_printf(a, "%sa%d, %lld, ", s, i,
-				 (long long)(n->arg[i]->ld ? n->arg[i]->ld : dim(q, 2)));
-	for (int i = 3; i < n->nargs + n->nres; i++)
-		s = arena_printf(a, "%s%c%d, ", s, i < n->nargs ? 'a' : 'r',
-				 i < n->nargs ? i : i - n->nargs);
+				 (long long)(n->arg[i]->ld ? n->arg[i]->ld : dim(n->arg[i], 2)));
+	for (int i = 3; i < operands; i++)
+		s = arena_printf(a, "%sa%d, ", s, i);
+	s = n->nargs > operands ? arena_printf(a, "%s(const unsigned char *)a%d, ", s, operands)
+				: arena_printf(a, "%sNULL, ", s);
+	for (int i = 0; i < n->nres; i++)
+		s = arena_printf(a, "%sr%d, ", s, i);
 	const char *by = scale == 0 ? arena_printf(a, "1 / __builtin_sqrt(%lld)", (long long)D)
 				    : cpu_literal(a, DT_F64, scale);
 	const char *call = arena_printf(
-		a, "\t\tdl_%s_%s(u, %swork, %lld, %lld, %lld, %lld, %d, (%s)(%s));\n",
+		a, "\t\tdl_%s_%s(u, %swork, %lld, %lld, %lld, %lld, %lld, %d, %lld, (%s)(%s));\n",
 		ir_ops[n->op].name, suffix(n), s, (long long)T, (long long)K, (long long)heads,
-		(long long)D, ir_int(n, "causal") != 0, cpu_ctype(n->res[0]->type.dtype), by);
-	return loop_text(a, n, dim(q, 0) * heads, (double)type_elems(&q->type) * (double)K, call);
+		(long long)kv, (long long)D, ir_int(n, "causal") != 0,
+		(long long)ir_int(n, "window"), cpu_ctype(n->res[0]->type.dtype), by);
+	return loop_text(a, n, dim(q, 0) * (grad ? kv : heads),
+			 (double)type_elems(&q->type) * (double)K, call);
 }
 
 static const char *with_sizes(Arena *a, const char *s, const int64_t *v, size_t n)

@@ -317,21 +317,37 @@ DL_INLINE void FN(pack_columns)(REAL *to, const REAL *rows, int n, int Dp)
 #define DL_ATTENTION_GRAD_SCRATCH(T, Dp) \
 	((((T) + 63) / 64 * 64) * ((Dp)*3 + 1) + 32 * 64 * 2 + 64 * (Dp)*6)
 
+/* KV: heads of k and v, each of which serves H / KV heads of q; window 0: none. */
+#define DL_ATTENTION_SIZES                                                             \
+	int64_t T, int64_t TK, int H, int KV, int D, int causal, int64_t window, REAL scale
+
+/* Query i meets the keys [first_key, last_key). */
+DL_INLINE int64_t FN(first_key)(int64_t i, int64_t window)
+{
+	return window && i + 1 > window ? i + 1 - window : 0;
+}
+
+DL_INLINE int64_t FN(last_key)(int64_t i, int64_t TK, int causal, int64_t window)
+{
+	const int64_t end = causal ? i + 1 : window ? i + window : TK;
+	return end < TK ? end : TK;
+}
+
 /* FlashAttention-2's forward pass: blocks of 32 queries against blocks of 64 keys, running maximum
- * and sum. */
+ * and sum. A row whose keys are all masked gives zeros. */
 DL_INLINE void FN(attention)(const int64_t bh, const REAL *q, int64_t ldq, const REAL *k,
-			     int64_t ldk, const REAL *v, int64_t ldv, REAL *y, REAL *lse,
-			     REAL *work, int64_t T, int64_t TK, int H, int D, int causal,
-			     REAL scale)
+			     int64_t ldk, const REAL *v, int64_t ldv, const unsigned char *mask,
+			     REAL *y, REAL *lse, REAL *work, DL_ATTENTION_SIZES)
 {
 	enum { QB = FN(QB), KB = FN(KB) };
 	const int Dp = (D + 15) / 16 * 16;
 	const int64_t Tp = (TK + KB - 1) / KB * KB, each = DL_ATTENTION_SCRATCH(TK, Dp);
-	const int64_t b = bh / H, h = bh % H;
+	const int64_t b = bh / H, h = bh % H, g = h / (H / KV);
 	REAL *kt = work + each * omp_get_thread_num(), *vs = kt + Tp * Dp, *s = vs + Tp * Dp,
 	     *o = s + QB * KB, *qs = o + QB * Dp;
-	const REAL *kh = k + b * TK * ldk + h * D, *vh = v + b * TK * ldv + h * D,
+	const REAL *kh = k + b * TK * ldk + g * D, *vh = v + b * TK * ldv + g * D,
 		   *qh = q + b * T * ldq + h * D;
+	const unsigned char *const valid = mask ? mask + b * TK : NULL;
 	for (int64_t j = 0; j < Tp; j += KB) { /* vs holds the block's rows of k for a moment */
 		FN(pack_rows)(vs, kh, ldk, j, KB, TK, D, Dp, 1);
 		FN(pack_columns)(kt + j * Dp, vs, KB, Dp);
@@ -345,15 +361,21 @@ DL_INLINE void FN(attention)(const int64_t bh, const REAL *q, int64_t ldq, const
 			l[i] = 0;
 		}
 		FN(pack_rows)(qs, qh, ldq, i0, QB, T, D, Dp, scale);
-		const int64_t end = causal ? i0 + rows : TK;
-		for (int64_t j0 = 0; j0 < end; j0 += KB) {
+		const int64_t end = FN(last_key)(i0 + rows - 1, TK, causal, window);
+		const int64_t begin = FN(first_key)(i0, window) / KB * KB;
+		for (int64_t j0 = begin; j0 < end; j0 += KB) {
 			FN(mm)(s, KB, qs, Dp, 1, kt + j0 * Dp, KB, QB, KB, D, 0);
 			for (int i = 0; i < rows; i++) {
 				REAL *si = s + i * KB;
-				const int64_t stop = causal && i0 + i + 1 < TK ? i0 + i + 1 : TK;
+				const int64_t stop = FN(last_key)(i0 + i, TK, causal, window);
+				const int64_t first = FN(first_key)(i0 + i, window);
 				const int n = stop - j0 < KB ? (int)(stop - j0) : KB;
 				for (int j = n > 0 ? n : 0; j < KB; j++)
 					si[j] = -INFINITY;
+				for (int j = 0; j < KB && j0 + j < first; j++)
+					si[j] = -INFINITY;
+				for (int j = 0; valid && j < n; j++)
+					si[j] = valid[j0 + j] ? si[j] : -INFINITY;
 				const REAL top =
 					DL_CAT(dl_tree_max, S)(DL_CAT(dl_lanes_max, S)(si, KB));
 				const REAL max = top > m[i] || top != top ? top : m[i];
@@ -365,18 +387,18 @@ DL_INLINE void FN(attention)(const int64_t bh, const REAL *q, int64_t ldq, const
 				l[i] = l[i] * fix +
 				       DL_CAT(dl_tree_sum, S)(DL_CAT(dl_lanes_sum, S)(si, KB));
 				m[i] = max;
-				if (j0 > 0)
+				if (j0 > begin)
 					for (int d = 0; d < Dp; d++)
 						o[i * Dp + d] *= fix;
 			}
 			const int64_t keys = end - j0 < KB ? end - j0 : KB;
-			FN(mm)(o, Dp, s, KB, 1, vs + j0 * Dp, Dp, QB, Dp, keys, j0 > 0);
+			FN(mm)(o, Dp, s, KB, 1, vs + j0 * Dp, Dp, QB, Dp, keys, j0 > begin);
 		}
 		for (int i = 0; i < rows; i++) {
 			REAL *yi = y + (b * T + i0 + i) * (int64_t)H * D + h * D;
 			for (int d = 0; d < D; d++)
-				yi[d] = o[i * Dp + d] / l[i];
-			lse[bh * T + i0 + i] = m[i] + DL_CAT(dl_log, S)(l[i]);
+				yi[d] = l[i] == 0 ? 0 : o[i * Dp + d] / l[i];
+			lse[bh * T + i0 + i] = l[i] == 0 ? 0 : m[i] + DL_CAT(dl_log, S)(l[i]);
 		}
 	}
 }
@@ -384,24 +406,26 @@ DL_INLINE void FN(attention)(const int64_t bh, const REAL *q, int64_t ldq, const
 /* FlashAttention-2's backward pass: P from the log-sum-exp, D = rowsum(dO * O); key blocks outside,
  * so that dK and dV are final after one sweep over the queries, and dQ adds up in order of the
  * keys. */
-DL_INLINE void FN(attention_grad)(const int64_t bh, const REAL *q, int64_t ldq, const REAL *k,
-				  int64_t ldk, const REAL *v, int64_t ldv, const REAL *y,
-				  const REAL *lse, const REAL *dy, REAL *dq, REAL *dk, REAL *dv,
-				  REAL *work, int64_t T, int64_t TK, int H, int D, int causal,
-				  REAL scale)
+DL_INLINE void FN(attention_grad_head)(const int64_t b, const int64_t h, const REAL *q, int64_t ldq,
+				       const REAL *k, int64_t ldk, const REAL *v, int64_t ldv,
+				       const REAL *y, const REAL *lse, const REAL *dy,
+				       const unsigned char *mask, REAL *dq, REAL *dk, REAL *dv,
+				       REAL *work, DL_ATTENTION_SIZES)
 {
 	enum { QB = FN(QB), KB = FN(KB) };
 	const int Dp = (D + 15) / 16 * 16;
 	const int64_t Tp = (T + KB - 1) / KB * KB, each = DL_ATTENTION_GRAD_SCRATCH(T, Dp),
-		      ldo = (int64_t)H * D;
-	const int64_t b = bh / H, h = bh % H;
+		      ldo = (int64_t)H * D, ldg = (int64_t)KV * D;
+	const int64_t bh = b * H + h, g = h / (H / KV);
+	const int more = h % (H / KV) > 0; /* dk and dv hold what the group's first heads gave */
 	REAL *qs = work + each * omp_get_thread_num(), *go = qs + Tp * Dp, *gq = go + Tp * Dp,
 	     *dot = gq + Tp * Dp;
 	REAL *s = dot + Tp, *p = s + QB * KB, *ks = p + QB * KB, *kt = ks + KB * Dp,
 	     *vs = kt + KB * Dp;
 	REAL *vt = vs + KB * Dp, *gk = vt + KB * Dp, *gv = gk + KB * Dp;
-	const REAL *kh = k + b * TK * ldk + h * D, *vh = v + b * TK * ldv + h * D,
+	const REAL *kh = k + b * TK * ldk + g * D, *vh = v + b * TK * ldv + g * D,
 		   *qh = q + b * T * ldq + h * D;
+	const unsigned char *const valid = mask ? mask + b * TK : NULL;
 	const REAL *yh = y + b * T * ldo + h * D, *gh = dy + b * T * ldo + h * D;
 	FN(pack_rows)(qs, qh, ldq, 0, (int)Tp, T, D, Dp, scale);
 	FN(pack_rows)(go, gh, ldo, 0, (int)Tp, T, D, Dp, 1);
@@ -419,14 +443,16 @@ DL_INLINE void FN(attention_grad)(const int64_t bh, const REAL *q, int64_t ldq, 
 		FN(pack_columns)(kt, ks, KB, Dp);
 		FN(pack_columns)(vt, vs, KB, Dp);
 		memset(gk, 0, sizeof(REAL) * (size_t)(KB * Dp * 2));
-		for (int64_t i0 = causal ? j0 : 0; i0 < T; i0 += QB) {
+		const int64_t begin = causal ? j0 : FN(first_key)(j0, window) / QB * QB;
+		const int64_t end = FN(last_key)(j0 + KB - 1, T, 0, window);
+		for (int64_t i0 = begin; i0 < end; i0 += QB) {
 			const int rows = T - i0 < QB ? (int)(T - i0) : QB;
 			FN(mm)(s, KB, qs + i0 * Dp, Dp, 1, kt, KB, QB, KB, D, 0);
 			FN(mm)(p, KB, go + i0 * Dp, Dp, 1, vt, KB, QB, KB, D, 0);
 			for (int i = 0; i < QB; i++) {
-				const int64_t stop = i >= rows			 ? j0
-						     : causal && i0 + i + 1 < TK ? i0 + i + 1
-										 : TK;
+				const int64_t stop =
+					i >= rows ? j0 : FN(last_key)(i0 + i, TK, causal, window);
+				const int64_t first = FN(first_key)(i0 + i, window) - j0;
 				const int n = stop - j0 < KB ? (int)(stop - j0) : KB;
 				const REAL base = i < rows ? lse[bh * T + i0 + i] : 0,
 					   sub = i < rows ? dot[i0 + i] : 0;
@@ -434,10 +460,13 @@ DL_INLINE void FN(attention_grad)(const int64_t bh, const REAL *q, int64_t ldq, 
 #pragma omp simd
 				for (int j = 0; j < KB; j++) {
 					const REAL e = DL_CAT(dl_exp, S)(si[j] - base),
-						   w = j < n ? e : 0;
+						   w = (j < n) & (j >= first) ? e : 0;
 					si[j] = w;
 					pi[j] = w * (pi[j] - sub);
 				}
+				for (int j = 0; valid && j < n; j++)
+					if (!valid[j0 + j])
+						si[j] = pi[j] = 0;
 			}
 			FN(mm)(gv, Dp, s, 1, KB, go + i0 * Dp, Dp, KB, Dp, QB, 1);
 			FN(mm)(gk, Dp, p, 1, KB, qs + i0 * Dp, Dp, KB, Dp, QB, 1);
@@ -445,13 +474,27 @@ DL_INLINE void FN(attention_grad)(const int64_t bh, const REAL *q, int64_t ldq, 
 		}
 		for (int j = 0; j < keys; j++)
 			for (int d = 0; d < D; d++) {
-				dk[(b * TK + j0 + j) * ldo + h * D + d] = gk[j * Dp + d];
-				dv[(b * TK + j0 + j) * ldo + h * D + d] = gv[j * Dp + d];
+				const int64_t at = (b * TK + j0 + j) * ldg + g * D + d;
+				dk[at] = more ? dk[at] + gk[j * Dp + d] : gk[j * Dp + d];
+				dv[at] = more ? dv[at] + gv[j * Dp + d] : gv[j * Dp + d];
 			}
 	}
 	for (int64_t i = 0; i < T; i++)
 		for (int d = 0; d < D; d++)
 			dq[(b * T + i) * ldo + h * D + d] = gq[i * Dp + d] * scale;
+}
+
+/* The heads of q that share head bg of k and v, in order. */
+DL_INLINE void FN(attention_grad)(const int64_t bg, const REAL *q, int64_t ldq, const REAL *k,
+				  int64_t ldk, const REAL *v, int64_t ldv, const REAL *y,
+				  const REAL *lse, const REAL *dy, const unsigned char *mask,
+				  REAL *dq, REAL *dk, REAL *dv, REAL *work, DL_ATTENTION_SIZES)
+{
+	const int64_t each = H / KV, b = bg / KV, h0 = bg % KV * each;
+	for (int64_t h = h0; h < h0 + each; h++)
+		FN(attention_grad_head)
+		(b, h, q, ldq, k, ldk, v, ldv, y, lse, dy, mask, dq, dk, dv, work, T, TK, H, KV, D,
+		 causal, window, scale);
 }
 
 #undef FN
@@ -461,4 +504,5 @@ DL_INLINE void FN(attention_grad)(const int64_t bh, const REAL *q, int64_t ldq, 
 #undef DL_CAT2
 #undef DL_POOL_SIZES
 #undef DL_CONV_SIZES
+#undef DL_ATTENTION_SIZES
 #undef DL_ROWS

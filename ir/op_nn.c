@@ -136,29 +136,65 @@ bool g_embedding(Builder *b, Node *n, Value *const *dy, Value **dx)
 
 /* ---- attention ---- */
 
-/* Checks q, k, v; gives the type of the log-sum-exp rows. */
-static bool attention_type(const Node *n, Type *lse, char why[256])
+/* The mask, where there is one: bool[B,TK] with the batch of k. */
+static bool attention_mask(const Node *n, int operands, char why[256])
+{
+	const Type *k = op_arg(n, 1);
+	if (n->nargs == operands)
+		return true;
+	if (n->nargs > operands + 1)
+		return op_fail(why, "takes at most %d operands, got %d", operands + 1,
+			       (int)n->nargs);
+	const Type *mask = op_arg(n, operands);
+	if (mask->dtype != DT_BOOL || mask->ndim != 2 || mask->dim[0] != k->dim[0] ||
+	    mask->dim[1] != k->dim[1] || mask->batch != k->batch)
+		return op_fail(why, "the mask of keys %s must be bool[%lld,%lld], got %s",
+			       TYPE_TEXT(k), (long long)k->dim[0], (long long)k->dim[1],
+			       TYPE_TEXT(mask));
+	return true;
+}
+
+/* Heads of q and of k and v: whole numbers of q's channels, and of the groups that share a head. */
+static bool attention_heads(const Node *n, char why[256])
+{
+	const Type *q = op_arg(n, 0), *k = op_arg(n, 1);
+	int64_t heads = ir_int(n, "heads"), kv = ir_int(n, "kv_heads");
+	if (heads < 1 || q->dim[2] % heads)
+		return op_fail(why, "%lld heads do not divide %lld channels", (long long)heads,
+			       (long long)q->dim[2]);
+	if (kv < 0 || (kv > 0 && heads % kv))
+		return op_fail(why, "%lld heads of k and v do not divide %lld heads", (long long)kv,
+			       (long long)heads);
+	if (k->dim[2] != q->dim[2] / heads * (kv ? kv : heads))
+		return op_fail(why, "batch and channels of q and k must agree, got %s and %s",
+			       TYPE_TEXT(q), TYPE_TEXT(k));
+	return true;
+}
+
+/* Checks q, k, v and the mask behind `operands`; gives the type of the log-sum-exp rows. */
+static bool attention_type(const Node *n, int operands, Type *lse, char why[256])
 {
 	const Type *q = op_arg(n, 0), *k = op_arg(n, 1), *v = op_arg(n, 2);
-	int64_t heads = ir_int(n, "heads");
+	int64_t window = ir_int(n, "window");
 	if (q->ndim != 3 || k->ndim != 3 || !type_equal(k, v))
 		return op_fail(why, "needs q, k, v of [B,T,C], k like v; got %s, %s, %s",
 			       TYPE_TEXT(q), TYPE_TEXT(k), TYPE_TEXT(v));
 	if (!dtype_is_float(q->dtype) || q->dtype != k->dtype)
 		return op_fail(why, "needs floating-point numbers of one type, got %s, %s",
 			       TYPE_TEXT(q), TYPE_TEXT(k));
-	if (q->dim[0] != k->dim[0] || q->dim[2] != k->dim[2] || q->batch != k->batch ||
-	    q->batch & ~1u)
+	if (q->dim[0] != k->dim[0] || q->batch != k->batch || q->batch & ~1u)
 		return op_fail(why, "batch and channels of q and k must agree, got %s and %s",
 			       TYPE_TEXT(q), TYPE_TEXT(k));
-	if (heads < 1 || q->dim[2] % heads)
-		return op_fail(why, "%lld heads do not divide %lld channels", (long long)heads,
-			       (long long)q->dim[2]);
-	if (ir_int(n, "causal") && q->dim[1] != k->dim[1])
-		return op_fail(why, "causal attention needs as many keys as queries, got %s and %s",
-			       TYPE_TEXT(q), TYPE_TEXT(k));
+	if (!attention_heads(n, why) || !attention_mask(n, operands, why))
+		return false;
+	if ((ir_int(n, "causal") || window) && q->dim[1] != k->dim[1])
+		return op_fail(why, "%s attention needs as many keys as queries, got %s and %s",
+			       ir_int(n, "causal") ? "causal" : "windowed", TYPE_TEXT(q),
+			       TYPE_TEXT(k));
+	if (window < 0 || window > INT64_MAX / 4)
+		return op_fail(why, "the window must be at least 0, got %lld", (long long)window);
 	*lse = *q;
-	lse->dim[1] = heads;
+	lse->dim[1] = ir_int(n, "heads");
 	lse->dim[2] = q->dim[1];
 	lse->dtype = q->dtype == DT_F64 ? DT_F64 : DT_F32;
 	if (!type_check(lse))
@@ -169,13 +205,13 @@ static bool attention_type(const Node *n, Type *lse, char why[256])
 bool t_attention(const Node *n, Type *res, char why[256])
 {
 	res[0] = *op_arg(n, 0);
-	return attention_type(n, &res[1], why);
+	return attention_type(n, 3, &res[1], why);
 }
 
 bool t_attention_grad(const Node *n, Type *res, char why[256])
 {
 	Type lse;
-	if (!attention_type(n, &lse, why))
+	if (!attention_type(n, 6, &lse, why))
 		return false;
 	if (!type_equal(op_arg(n, 3), op_arg(n, 0)) || !type_equal(op_arg(n, 5), op_arg(n, 0)))
 		return op_fail(why, "output and gradient must be like q, %s; got %s and %s",
@@ -196,19 +232,29 @@ bool g_attention(Builder *b, Node *n, Value *const *dy, Value **dx)
 			   "attention: the row sums (result 1) have no gradient");
 		return false;
 	}
-	Value *args[] = { n->arg[0], n->arg[1], n->arg[2], n->res[0], n->res[1], dy[0] };
-	Node *g = ir_node(b, OP_attention_grad, 6, args, n->attr, NULL);
+	Value *args[] = { n->arg[0],
+			  n->arg[1],
+			  n->arg[2],
+			  n->res[0],
+			  n->res[1],
+			  dy[0],
+			  n->nargs > 3 ? n->arg[3] : NULL };
+	Node *g = ir_node(b, OP_attention_grad, n->nargs > 3 ? 7 : 6, args, n->attr, NULL);
 	for (int i = 0; i < 3; i++)
 		dx[i] = g->res[i];
 	return true;
 }
 
-/* Two products of [T,D] by [D,T] and [T,T] by [T,D] a head; half of each under the causal mask. */
+/* Two products of [T,D] by [D,K] and [T,K] by [K,D] a head, K the keys that a query meets: half of
+ * them under the causal mask, no more than the window. */
 double f_attention(const Node *n)
 {
-	const Type *q = op_arg(n, 0);
-	double all = 4.0 * (double)type_elems(q) * (double)op_arg(n, 1)->dim[1];
-	return ir_int(n, "causal") ? all / 2 : all;
+	bool causal = ir_int(n, "causal") != 0;
+	double keys = (double)op_arg(n, 1)->dim[1], window = (double)ir_int(n, "window");
+	double met = causal ? keys / 2 : keys;
+	if (window > 0 && (causal ? window : 2 * window) < met)
+		met = causal ? window : 2 * window;
+	return 4.0 * (double)type_elems(op_arg(n, 0)) * met;
 }
 
 /* Five products instead of two: the scores again, dv, dp, dq, dk. */

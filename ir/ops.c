@@ -121,7 +121,7 @@ static const char *check_row(const OpInfo *o)
 		return "random without an attribute stream";
 	if (o->nres < 0 || o->nres > 8 || o->nargs < 0 || o->nargs > IR_MAX_ARGS)
 		return "counts out of range";
-	if (o->saves_args >> o->nargs || o->saves_res >> o->nres)
+	if ((o->saves_args >> o->nargs && !(o->flags & OPF_VARARGS)) || o->saves_res >> o->nres)
 		return "saves an operand or result that does not exist";
 	for (int i = 0; i < attrs; i++)
 		for (int j = 0; j < i; j++)

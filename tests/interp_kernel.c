@@ -149,19 +149,23 @@ static void embedding_grad(double *table, const Value *at, const double *dy, int
 /* ---- attention ---- */
 
 typedef struct Attention {
-	int64_t B, Tq, Tk, C, heads, D;
+	int64_t B, Tq, Tk, heads, kv, D, window;
 	double scale;
 	bool causal;
+	const double *mask; /* [B,Tk], or NULL */
 } Attention;
 
 static Attention attention_of(const Node *n)
 {
+	int operands = n->op == OP_attention ? 3 : 6;
 	Attention a = { .B = dims(n->arg[0])[0],
 			.Tq = dims(n->arg[0])[1],
-			.C = dims(n->arg[0])[2] };
+			.window = ir_int(n, "window") };
 	a.Tk = dims(n->arg[1])[1];
 	a.heads = ir_int(n, "heads");
-	a.D = a.C / a.heads;
+	a.kv = ir_int(n, "kv_heads") ? ir_int(n, "kv_heads") : a.heads;
+	a.D = dims(n->arg[0])[2] / a.heads;
+	a.mask = n->nargs > operands ? data(n->arg[operands]) : NULL;
 	a.causal = ir_int(n, "causal") != 0;
 	a.scale = ir_float(n, "scale") != 0 ? ir_float(n, "scale") : 1 / sqrt((double)a.D);
 	return a;
@@ -175,48 +179,63 @@ static double dot(const double *x, const double *y, int64_t n)
 	return s;
 }
 
-/* The rows of [B,T,C] that belong to sample b, position t, head h. */
-static double *head_row(const Value *v, const Attention *a, int64_t T, int64_t b, int64_t t,
-			int64_t h)
+/* The row of [B,Tq,heads*D] that belongs to sample b, position t, head h. */
+static double *head_row(const Value *v, const Attention *a, int64_t b, int64_t t, int64_t h)
 {
-	return data(v) + (b * T + t) * a->C + h * a->D;
+	return data(v) + ((b * a->Tq + t) * a->heads + h) * a->D;
+}
+
+/* The row of [B,Tk,kv*D] that head h of the queries meets. */
+static double *key_row(const Value *v, const Attention *a, int64_t b, int64_t t, int64_t h)
+{
+	return data(v) + ((b * a->Tk + t) * a->kv + h / (a->heads / a->kv)) * a->D;
+}
+
+/* Whether query i meets key j. */
+static bool meets(const Attention *a, int64_t b, int64_t i, int64_t j)
+{
+	int64_t far = i > j ? i - j : j - i;
+	return !(a->causal && j > i) && !(a->window && far >= a->window) &&
+	       !(a->mask && a->mask[b * a->Tk + j] == 0);
 }
 
 static void attention_row(const Node *n, const Attention *a, int64_t b, int64_t h, int64_t i)
 {
-	const double *q = head_row(n->arg[0], a, a->Tq, b, i, h);
-	double *o = head_row(n->res[0], a, a->Tq, b, i, h), most = -INFINITY, sum = 0;
-	int64_t keys = a->causal ? i + 1 : a->Tk;
-	for (int64_t j = 0; j < keys; j++)
-		most = fmax(most, a->scale * dot(q, head_row(n->arg[1], a, a->Tk, b, j, h), a->D));
-	for (int64_t j = 0; j < keys; j++)
-		sum += exp(a->scale * dot(q, head_row(n->arg[1], a, a->Tk, b, j, h), a->D) - most);
-	double lse = most + log(sum);
+	const double *q = head_row(n->arg[0], a, b, i, h);
+	double *o = head_row(n->res[0], a, b, i, h), most = -INFINITY, sum = 0;
+	for (int64_t j = 0; j < a->Tk; j++)
+		if (meets(a, b, i, j))
+			most = fmax(most, a->scale * dot(q, key_row(n->arg[1], a, b, j, h), a->D));
+	for (int64_t j = 0; j < a->Tk; j++)
+		if (meets(a, b, i, j))
+			sum += exp(a->scale * dot(q, key_row(n->arg[1], a, b, j, h), a->D) - most);
+	double lse = sum > 0 ? most + log(sum) : 0;
 	data(n->res[1])[(b * a->heads + h) * a->Tq + i] = lse;
-	for (int64_t j = 0; j < keys; j++) {
-		double p =
-			exp(a->scale * dot(q, head_row(n->arg[1], a, a->Tk, b, j, h), a->D) - lse);
+	for (int64_t j = 0; j < a->Tk; j++) {
+		if (!meets(a, b, i, j))
+			continue;
+		double p = exp(a->scale * dot(q, key_row(n->arg[1], a, b, j, h), a->D) - lse);
 		for (int64_t d = 0; d < a->D; d++)
-			o[d] += p * head_row(n->arg[2], a, a->Tk, b, j, h)[d];
+			o[d] += p * key_row(n->arg[2], a, b, j, h)[d];
 	}
 }
 
 static void attention_grad_row(const Node *n, const Attention *a, int64_t b, int64_t h, int64_t i)
 {
-	const double *q = head_row(n->arg[0], a, a->Tq, b, i, h),
-		     *o = head_row(n->arg[3], a, a->Tq, b, i, h);
-	const double *go = head_row(n->arg[5], a, a->Tq, b, i, h);
+	const double *q = head_row(n->arg[0], a, b, i, h), *o = head_row(n->arg[3], a, b, i, h);
+	const double *go = head_row(n->arg[5], a, b, i, h);
 	double lse = data(n->arg[4])[(b * a->heads + h) * a->Tq + i], delta = dot(go, o, a->D);
-	int64_t keys = a->causal ? i + 1 : a->Tk;
-	for (int64_t j = 0; j < keys; j++) {
-		const double *k = head_row(n->arg[1], a, a->Tk, b, j, h),
-			     *v = head_row(n->arg[2], a, a->Tk, b, j, h);
+	for (int64_t j = 0; j < a->Tk; j++) {
+		const double *k = key_row(n->arg[1], a, b, j, h),
+			     *v = key_row(n->arg[2], a, b, j, h);
+		if (!meets(a, b, i, j))
+			continue;
 		double p = exp(a->scale * dot(q, k, a->D) - lse);
 		double ds = p * (dot(go, v, a->D) - delta) * a->scale;
 		for (int64_t d = 0; d < a->D; d++) {
-			head_row(n->res[0], a, a->Tq, b, i, h)[d] += ds * k[d];
-			head_row(n->res[1], a, a->Tk, b, j, h)[d] += ds * q[d];
-			head_row(n->res[2], a, a->Tk, b, j, h)[d] += p * go[d];
+			head_row(n->res[0], a, b, i, h)[d] += ds * k[d];
+			key_row(n->res[1], a, b, j, h)[d] += ds * q[d];
+			key_row(n->res[2], a, b, j, h)[d] += p * go[d];
 		}
 	}
 }

@@ -341,7 +341,7 @@ static Value *update(Builder *b, DType d)
 static Value *attend(Builder *b, DType d, int64_t T, int64_t C, int64_t heads, bool causal,
 		     bool strided)
 {
-	Attr attr[3] = { { .i = heads }, { .i = causal }, { .f = 0 } };
+	Attr attr[5] = { { .i = heads }, { .i = causal }, { .f = 0 }, { .i = 0 }, { .i = 0 } };
 	Value *x = IN("qkv", d, 2, T, 3 * C), *q[6];
 	for (int i = 0; i < 3; i++) {
 		q[i] = ir_slice(b, x, 2, i * C, (i + 1) * C);
@@ -365,7 +365,7 @@ static Value *attend_all(Builder *b, DType d) { return attend(b, d, 65, 36, 3, f
 
 static Value *attend_cross(Builder *b, DType d)
 {
-	Attr attr[3] = { { .i = 2 }, { .i = 0 }, { .f = 0.2 } };
+	Attr attr[5] = { { .i = 2 }, { .i = 0 }, { .f = 0.2 }, { .i = 0 }, { .i = 0 } };
 	Value *q[6] = { IN("q", d, 2, 37, 32), IN("k", d, 2, 90, 32), IN("v", d, 2, 90, 32) };
 	Node *n = ir_node(b, OP_attention, 3, q, attr, NULL);
 	q[3] = n->res[0];
@@ -377,6 +377,32 @@ static Value *attend_cross(Builder *b, DType d)
 	ir_output(b, "dv", g->res[2]);
 	return n->res[0];
 }
+
+/* Six heads on two heads of keys; keys masked at random, in the second sample all of them. */
+static Value *attend_grouped(Builder *b, DType d, int64_t T, bool causal, int64_t window)
+{
+	Attr attr[5] = { { .i = 6 }, { .i = causal }, { .f = 0 }, { .i = 2 }, { .i = window } };
+	Value *q[7] = { IN("q", d, 2, T, 120), IN("k", d, 2, T, 40), IN("v", d, 2, T, 40) };
+	Type t = type_make(DT_I32, 2, (int64_t[]){ 2, T });
+	Value *sample = ir_value(b, OP_iota, 0, NULL, &(Attr){ .i = 0 }, &t);
+	q[3] = ir_binary(b, OP_and, ir_binary_c(b, OP_ne, IN("keep", DT_I32, 2, T), 0),
+			 ir_binary_c(b, OP_eq, sample, 0));
+	Node *n = ir_node(b, OP_attention, 4, q, attr, NULL);
+	q[6] = q[3];
+	q[3] = n->res[0];
+	q[4] = n->res[1];
+	q[5] = IN("dy", d, 2, T, 120);
+	Node *g = ir_node(b, OP_attention_grad, 7, q, attr, NULL);
+	ir_output(b, "lse", n->res[1]);
+	ir_output(b, "dq", g->res[0]);
+	ir_output(b, "dk", g->res[1]);
+	ir_output(b, "dv", g->res[2]);
+	return n->res[0];
+}
+static Value *attend_masked(Builder *b, DType d) { return attend_grouped(b, d, 70, false, 0); }
+static Value *attend_near(Builder *b, DType d) { return attend_grouped(b, d, 200, false, 33); }
+static Value *attend_sliding(Builder *b, DType d) { return attend_grouped(b, d, 200, true, 70); }
+static Value *attend_pairs(Builder *b, DType d) { return attend_grouped(b, d, 35, true, 2); }
 
 static Value *lookup(Builder *b, DType d)
 {
@@ -412,6 +438,10 @@ static const struct {
 	{ "attend_long", attend_long },
 	{ "attend_all", attend_all },
 	{ "attend_cross", attend_cross },
+	{ "attend_masked", attend_masked },
+	{ "attend_near", attend_near },
+	{ "attend_sliding", attend_sliding },
+	{ "attend_pairs", attend_pairs },
 	{ "lookup", lookup },
 };
 
