@@ -19,12 +19,14 @@ typedef struct Field {
 	const char *name;
 	/* The raw type of a field from its settings. */
 	bool (*type)(Front *f, const Dataset *d, Type *out);
-	bool scaled; /* becomes (x * scale - mean) / std */
+	/* Becomes (x * scale - mean) / std: never, always, or where a setting asks for it (else
+	 * integers stay what they are). */
+	enum { AS_IS, SCALED, SCALED_IF_SET } scaled;
 } Field;
 
 typedef struct DataType {
 	const char *name;
-	Spec specs[16];
+	Spec specs[20];
 	Field fields[DATA_MAX_FIELDS];
 } DataType;
 
@@ -110,29 +112,57 @@ static bool csv_y(Front *f, const Dataset *d, Type *out)
 	const Setting *s = ir_setting(d->section, "target");
 
 	*out = batch_of(f, DT_I32);
-	if (!strcmp(s->value.s, "class"))
-		return true;
+	if (!strcmp(s->value.s, "class")) {
+		if (number(d, "targets") == 1)
+			return true;
+		diag_error(f->diag, ir_setting(d->section, "targets")->span,
+			   "a class is one target: several are values, target = \"value\"");
+		return false;
+	}
 	*out = batch_of(f, DT_F32);
-	out->dim[out->ndim++] = 1;
+	out->dim[out->ndim++] = (int64_t)number(d, "targets");
 	if (strcmp(s->value.s, "value") != 0)
 		diag_error(f->diag, s->span, "'target' must be \"class\" or \"value\", got \"%s\"",
 			   s->value.s);
 	return !strcmp(s->value.s, "value");
 }
 
+/* Integers of a file are classes, whatever their type there. */
+static bool raw_y(Front *f, const Dataset *d, Type *out)
+{
+	if (!npy_type(f, d, "y_shape", "y_type", out))
+		return false;
+	if (!dtype_is_float(out->dtype))
+		out->dtype = DT_I32;
+	return true;
+}
+
+#define NORMALISED(SCALE)                                     \
+	{ "scale", A_FLOAT, SCALE, NULL, -1e30, 1e30 },       \
+		{ "mean", A_FLOAT, 0, NULL, -1e30, 1e30 },    \
+	{                                                     \
+		"std", A_FLOAT, 1, NULL, 1e-30, 1e30          \
+	}
+/* Pictures in training: see runtime/data_format.h. */
+#define AUGMENTED                                \
+	{ "crop", A_INT, 0, NULL, 0, 4096 },     \
+	{                                        \
+		"flip", A_BOOL, 0, NULL, 0, 1    \
+	}
+
 static const DataType types[] = {
 	{ "bytes",
 	  { { "file", A_STR, 0, "", 0, 0 },
 	    { "window", A_INT, 64, NULL, 1, 1 << 24 },
 	    { "validation", A_FLOAT, 0.1, NULL, 0, 0.9 } },
-	  { { "tokens", window_type, false }, { "targets", window_type, false } } },
+	  { { "tokens", window_type, AS_IS }, { "targets", window_type, AS_IS } } },
 	{ "tokens",
 	  { { "file", A_STR, 0, "", 0, 0 },
 	    { "test_file", A_STR, 0, "", 0, 0 },
 	    { "window", A_INT, 64, NULL, 1, 1 << 24 },
 	    { "vocab", A_INT, 0, NULL, 1, 1 << 16 },
 	    { "validation", A_FLOAT, 0.1, NULL, 0, 0.9 } },
-	  { { "tokens", window_type, false }, { "targets", window_type, false } } },
+	  { { "tokens", window_type, AS_IS }, { "targets", window_type, AS_IS } } },
 	{ "idx",
 	  { { "dir", A_STR, 0, "/usr/share/datasets/fashion-mnist", 0, 0 },
 	    { "x", A_STR, 0, "", 0, 0 },
@@ -141,10 +171,9 @@ static const DataType types[] = {
 	    { "test_y", A_STR, 0, "", 0, 0 },
 	    { "shape", A_INTS, 0, "28,28", 0, 0 },
 	    { "classes", A_INT, 10, NULL, 2, 256 },
-	    { "scale", A_FLOAT, 1 / 255.0, NULL, -1e30, 1e30 },
-	    { "mean", A_FLOAT, 0, NULL, -1e30, 1e30 },
-	    { "std", A_FLOAT, 1, NULL, 1e-30, 1e30 } },
-	  { { "x", idx_x, true }, { "y", labels, false } } },
+	    NORMALISED(1 / 255.0),
+	    AUGMENTED },
+	  { { "x", idx_x, SCALED }, { "y", labels, AS_IS } } },
 	{ "npy",
 	  { { "dir", A_STR, 0, "", 0, 0 },
 	    { "x", A_STR, 0, "", 0, 0 },
@@ -156,17 +185,36 @@ static const DataType types[] = {
 	    { "y_shape", A_INTS, 0, "", 0, 0 },
 	    { "y_type", A_STR, 0, "i32", 0, 0 },
 	    { "classes", A_INT, 0, NULL, 0, 1 << 30 },
-	    { "validation", A_FLOAT, 0, NULL, 0, 0.9 } },
-	  { { "x", npy_x, false }, { "y", npy_y, false } } },
+	    { "validation", A_FLOAT, 0, NULL, 0, 0.9 },
+	    NORMALISED(1),
+	    AUGMENTED },
+	  { { "x", npy_x, SCALED_IF_SET }, { "y", npy_y, AS_IS } } },
+	{ "raw",
+	  { { "file", A_STR, 0, "", 0, 0 },
+	    { "test_file", A_STR, 0, "", 0, 0 },
+	    { "x_shape", A_INTS, 0, "28,28", 0, 0 },
+	    { "x_type", A_STR, 0, "u8", 0, 0 },
+	    { "x_at", A_INT, 0, NULL, 0, 1 << 30 },
+	    { "y_shape", A_INTS, 0, "", 0, 0 },
+	    { "y_type", A_STR, 0, "u8", 0, 0 },
+	    { "y_at", A_INT, -1, NULL, -1, 1 << 30 },
+	    { "record", A_INT, 0, NULL, 0, 1 << 30 },
+	    { "header", A_INT, 0, NULL, 0, 1 << 30 },
+	    { "classes", A_INT, 0, NULL, 0, 1 << 30 },
+	    { "validation", A_FLOAT, 0, NULL, 0, 0.9 },
+	    NORMALISED(1 / 255.0),
+	    AUGMENTED },
+	  { { "x", npy_x, SCALED }, { "y", raw_y, AS_IS } } },
 	{ "csv",
 	  { { "file", A_STR, 0, "", 0, 0 },
 	    { "test_file", A_STR, 0, "", 0, 0 },
 	    { "features", A_INT, 0, NULL, 1, 1 << 24 },
 	    { "target", A_STR, 0, "class", 0, 0 },
+	    { "targets", A_INT, 1, NULL, 1, 1 << 20 },
 	    { "classes", A_INT, 0, NULL, 0, 1 << 30 },
 	    { "header", A_BOOL, 1, NULL, 0, 1 },
 	    { "validation", A_FLOAT, 0, NULL, 0, 0.9 } },
-	  { { "x", csv_x, false }, { "y", csv_y, false } } },
+	  { { "x", csv_x, AS_IS }, { "y", csv_y, AS_IS } } },
 };
 
 /* ---- settings ---- */
@@ -318,7 +366,7 @@ void dataset_build(Front *f)
 			diag_error(f->diag, def->type_span, "unknown type of data '%s'", def->type);
 			suggest_hint(&s, f->diag);
 			if (!s.best)
-				diag_hint(f->diag, "there are bytes, tokens, idx, npy and csv");
+				diag_hint(f->diag, "there are bytes, tokens, idx, npy, raw and csv");
 			continue;
 		}
 		check_settings(f, d);
@@ -346,6 +394,13 @@ static Value *scale(Front *f, const Frame *fr, const Expr *e, Value *x, OpCode o
 	return n ? n->res[0] : NULL;
 }
 
+static bool is_scaled(const Dataset *d, const Field *field)
+{
+	return field->scaled == SCALED ||
+	       (field->scaled == SCALED_IF_SET &&
+		(number(d, "scale") != 1 || number(d, "mean") != 0 || number(d, "std") != 1));
+}
+
 static Value *make_field(Front *f, const Frame *fr, const Expr *e, Dataset *d, int i)
 {
 	const Field *field = &d->type->fields[i];
@@ -359,11 +414,11 @@ static Value *make_field(Front *f, const Frame *fr, const Expr *e, Dataset *d, i
 	    !(n = prim_node(f, fr, e, OP_input, 0, NULL, &(Attr){ .s = name }, &t, 0)))
 		return NULL;
 	x = d->input[i] = n->res[0];
-	if (field->scaled || (dtype_is_float(t.dtype) && t.dtype != f->real)) {
+	if (is_scaled(d, field) || (dtype_is_float(t.dtype) && t.dtype != f->real)) {
 		n = prim_node(f, fr, e, OP_cast, 1, &x, &to, NULL, 0);
 		x = n ? n->res[0] : NULL;
 	}
-	if (field->scaled) {
+	if (is_scaled(d, field)) {
 		x = scale(f, fr, e, x, OP_mul, number(d, "scale"), 1);
 		x = scale(f, fr, e, x, OP_sub, number(d, "mean"), 0);
 		x = scale(f, fr, e, x, OP_div, number(d, "std"), 1);
@@ -471,7 +526,7 @@ void dataset_finish(Front *f)
 		for (int i = 0; i < DATA_MAX_FIELDS; i++) {
 			used |= d->input[i] != NULL;
 			if (d->input[i] && !dtype_is_float(d->input[i]->type.dtype) &&
-			    !d->type->fields[i].scaled)
+			    !is_scaled(d, &d->type->fields[i]))
 				put_range(f, d, i);
 		}
 		if (!used)

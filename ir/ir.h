@@ -251,7 +251,7 @@ typedef struct Setting {
 typedef struct Section {
 	const char *kind;  /* "train" or "data" */
 	const char *name;  /* data: "text"; train: "" */
-	const char *type;  /* data: "bytes", "tokens", "idx", "npy", "csv"; train: "" */
+	const char *type;  /* data: "bytes", "tokens", "idx", "npy", "raw", "csv"; train: "" */
 	Setting *first;
 	Span span;
 	struct Section *next;

@@ -36,6 +36,7 @@ struct Data {
 	DataMap *maps;
 	DataField (*field)[SPLITS]; /* one for each plan input */
 	int64_t *roam;              /* one for each plan input, in elements */
+	DataAugment *augment;       /* one for each plan input */
 	int64_t samples[SPLITS];
 	int64_t tokens;
 	void *zeros;
@@ -102,6 +103,24 @@ bool data_number(const DataSet *s, const char *key, double dflt, double *out, Fa
 				    s->decl->name, key, given);
 	}
 	return true;
+}
+
+const char *data_field_file(const DataSet *s, const PlanInput *in, DataSplit split, char key[128])
+{
+	snprintf(key, 128, "%s%s", split == SPLIT_TEST ? "test_" : "", in->field);
+	return data_text(s, key);
+}
+
+bool data_augment(DataSet *s, const PlanInput *in, Fail *f)
+{
+	double crop, flip;
+	if (!data_number(s, "crop", 0, &crop, f) || !data_number(s, "flip", 0, &flip, f))
+		return false;
+	s->augment = (DataAugment){ .crop = (int64_t)crop, .flip = flip != 0 };
+	return in->ndim >= 2 || (s->augment.crop == 0 && !s->augment.flip) ||
+	       fail(f, EXIT_INPUT,
+		    "data '%s': crop and flip are for pictures, a sample of '%s' has %d dimensions",
+		    s->decl->name, in->name, in->ndim);
 }
 
 static bool is_gzip(int fd)
@@ -250,6 +269,15 @@ static bool is_float(PlanDType t)
 	return t >= PD_F16;
 }
 
+/* Values are never rounded to 16 bits on their way in. */
+static bool check_type(const PlanInput *in, const DataField *d, Fail *f)
+{
+	if ((in->dtype != PD_F16 && in->dtype != PD_BF16) || d->dtype == in->dtype)
+		return true;
+	return fail(f, EXIT_INPUT, "%s: '%s' is %s in the file, expected %s", d->map->path, in->name,
+		    plan_dtype_name(d->dtype), plan_dtype_name(in->dtype));
+}
+
 static bool check_shape(const PlanInput *in, const DataField *d, Fail *f)
 {
 	if (d->ndim < 0 || same_dims(d->ndim, d->dim, in->ndim, in->dim))
@@ -364,6 +392,7 @@ static DataOpenFn format(const char *type)
 			{ "tokens", data_open_tokens },
 			{ "idx", data_open_idx },
 			{ "npy", data_open_npy },
+			{ "raw", data_open_raw },
 			{ "csv", data_open_csv } };
 	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
 		if (strcmp(formats[i].type, type) == 0)
@@ -375,7 +404,8 @@ static DataOpenFn format(const char *type)
 static bool settled_at_run(const char *key)
 {
 	static const char *const keys[] = { "dir",    "file",   "test_file", "x",         "y",
-					    "test_x", "test_y", "header",    "validation" };
+					    "test_x", "test_y", "header",    "validation",
+					    "crop",   "flip" };
 	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
 		if (!strcmp(keys[i], key))
 			return true;
@@ -436,8 +466,9 @@ static Data *data_new(const Plan *plan, Fail *f)
 		d->plan = plan;
 		d->field = calloc((size_t)plan->ninputs + 1, sizeof *d->field);
 		d->roam = calloc((size_t)plan->ninputs + 1, sizeof *d->roam);
+		d->augment = calloc((size_t)plan->ninputs + 1, sizeof *d->augment);
 	}
-	if (!d || !d->field || !d->roam) {
+	if (!d || !d->field || !d->roam || !d->augment) {
 		data_close(d);
 		fail(f, EXIT_FILES, "out of memory");
 		return NULL;
@@ -462,10 +493,12 @@ static bool open_input(Data *d, int i, const DataOverride *o, int no, Fail *f)
 	if (!open_field(&set, in, d->field[i], f))
 		return false;
 	d->roam[i] = set.roam;
+	d->augment[i] = set.augment;
 	for (int s = 0; s < SPLITS; s++) {
 		const DataField *field = &d->field[i][s];
 		bool roams = s == SPLIT_TRAIN && set.roam > 0;
-		if (field->map && (!check_shape(in, field, f) || !check_values(in, field, roams, f)))
+		if (field->map && (!check_type(in, field, f) || !check_shape(in, field, f) ||
+				   !check_values(in, field, roams, f)))
 			return false;
 	}
 	return true;
@@ -524,6 +557,7 @@ void data_close(Data *d)
 	}
 	free(d->field);
 	free(d->roam);
+	free(d->augment);
 	free(d->zeros);
 	free(d);
 }
@@ -589,6 +623,7 @@ DataCursor data_at_step(const Data *d, DataOrder order, int64_t step)
 		batches = 1; /* a model without data */
 	return (DataCursor){ .data = d,
 			     .split = SPLIT_TRAIN,
+			     .training = true,
 			     .order = order,
 			     .epoch = step / batches,
 			     .first = step % batches * d->plan->batch };
@@ -645,7 +680,7 @@ static int64_t place(const DataCursor *c, int64_t position, int64_t roam, int64_
 {
 	const Data *d = c->data;
 	*shift = 0;
-	if (c->split != SPLIT_TRAIN || !c->order.shuffle)
+	if (!c->training || !c->order.shuffle)
 		return position;
 	uint64_t key = mix(c->order.seed + 0x632be59bd9b4e019u) ^ mix((uint64_t)c->epoch + 1);
 	if (roam > 0)
@@ -672,6 +707,36 @@ void data_ahead(const DataCursor *c)
 	}
 }
 
+/* Pictures [.., height, width], moved and mirrored as drawn for this position of the epoch. */
+static void read_augmented(const DataCursor *c, const PlanInput *in, const DataField *field,
+			   DataAugment a, int64_t position, const unsigned char *src,
+			   unsigned char *dst)
+{
+	uint64_t key = mix(c->order.seed + 0x51ed270b9f1c3a71u) ^ mix((uint64_t)c->epoch + 1);
+	uint64_t drawn = mix(key ^ mix((uint64_t)position + 1));
+	int64_t height = in->dim[in->ndim - 2], width = in->dim[in->ndim - 1];
+	int64_t to = plan_dtype_bytes(in->dtype), from = plan_dtype_bytes(field->dtype);
+	int64_t span = 2 * a.crop + 1;
+	int64_t down = (int64_t)(drawn % (uint64_t)span) - a.crop;
+	int64_t right = (int64_t)((drawn >> 20) % (uint64_t)span) - a.crop;
+	bool mirror = a.flip && drawn >> 63;
+	int64_t first = right < 0 ? -right : 0, last = right > 0 ? width - right : width;
+	for (int64_t i = 0; i < field->elems / width; i++) {
+		unsigned char *row = dst + i * width * to;
+		int64_t y = i % height + down;
+		memset(row, 0, (size_t)(width * to));
+		if (y >= 0 && y < height && first < last)
+			convert(in->dtype, row + first * to, field->dtype,
+				src + ((i + down) * width + first + right) * from, last - first);
+		for (int64_t l = 0, r = width - 1; mirror && l < r; l++, r--) {
+			unsigned char swap[8];
+			memcpy(swap, row + l * to, (size_t)to);
+			memcpy(row + l * to, row + r * to, (size_t)to);
+			memcpy(row + r * to, swap, (size_t)to);
+		}
+	}
+}
+
 void data_read(void *ctx, int input, int64_t first, int64_t n, void *dst)
 {
 	const DataCursor *c = ctx;
@@ -681,9 +746,13 @@ void data_read(void *ctx, int input, int64_t first, int64_t n, void *dst)
 	for (int64_t i = 0; i < n; i++) {
 		int64_t shift,
 			sample = place(c, c->first + first + i, c->data->roam[input], &shift);
-		convert(in->dtype, (char *)dst + i * bytes, field->dtype,
-			field->base + sample * field->stride +
-				shift * plan_dtype_bytes(field->dtype),
-			field->elems);
+		const unsigned char *src = field->base + sample * field->stride +
+					   shift * plan_dtype_bytes(field->dtype);
+		DataAugment a = c->data->augment[input];
+		unsigned char *to = (unsigned char *)dst + i * bytes;
+		if (c->training && (a.crop || a.flip))
+			read_augmented(c, in, field, a, c->first + first + i, src, to);
+		else
+			convert(in->dtype, to, field->dtype, src, field->elems);
 	}
 }

@@ -44,7 +44,8 @@ typedef struct DataOrder {
 typedef struct DataCursor {
 	const Data *data;
 	DataSplit split;
-	DataOrder order; /* training */
+	bool training;   /* in the order of `order`, with what is drawn for each sample */
+	DataOrder order;
 	int64_t epoch, first;
 } DataCursor;
 

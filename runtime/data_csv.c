@@ -1,8 +1,8 @@
-/* CSV: a line is a sample, `features` numbers and then the target (a class or a value).
+/* CSV: a line is a sample, `features` numbers and then its target: a class, or `targets` values.
  *
- *     file, test_file   training and test samples; without test_file the last `validation` of the
- * samples features          columns of x; the one column after them is y header            the
- * first line holds names
+ *     file, test_file   training and test samples; without test_file the last `validation` of the samples
+ *     features          columns of x; those after them are y
+ *     header            the first line holds names
  *
  * Text is converted once, into a cache file of f64 (which holds every f32 and every class exactly):
  *
@@ -180,7 +180,7 @@ static bool convert_headed(const char *path, int fd, Fail *f)
 }
 
 static bool open_split(DataSet *s, const PlanInput *in, const char *path, bool header,
-		       int64_t features, DataField *d, Fail *f)
+		       int64_t features, int64_t targets, DataField *d, Fail *f)
 {
 	char cached[4096];
 	uint64_t head[2];
@@ -195,39 +195,45 @@ static bool open_split(DataSet *s, const PlanInput *in, const char *path, bool h
 	if (map->size < HEAD || head[0] == 0 ||
 	    (uint64_t)map->size != HEAD + head[0] * head[1] * sizeof(double))
 		return fail(f, EXIT_FILES, "the cache file %s is damaged: remove it", cached);
-	if (head[0] != (uint64_t)features + 1)
-		return fail(f, EXIT_INPUT,
-			    "%s:%d: %" PRIu64 " columns, expected %" PRId64 " (%" PRId64
-			    " features and the target)",
-			    path, header ? 2 : 1, head[0], features + 1, features);
+	if (head[0] != (uint64_t)(features + targets)) {
+		fail(f, EXIT_INPUT, "%s:%d: %" PRIu64 " columns, expected %" PRId64 " (%" PRId64
+		     " features and ", path, header ? 2 : 1, head[0], features + targets, features);
+		if (targets == 1)
+			fail_add(f, "the target)");
+		else
+			fail_add(f, "%" PRId64 " targets)", targets);
+		return false;
+	}
 	bool target = strcmp(in->field, "y") == 0;
 	*d = (DataField){ .map = map,
 			  .base = map->bytes + HEAD + (target ? features * 8 : 0),
 			  .dtype = PD_F64,
-			  .elems = target ? 1 : features,
-			  .stride = (features + 1) * 8,
+			  .elems = target ? targets : features,
+			  .stride = (features + targets) * 8,
 			  .samples = (int64_t)head[1],
 			  .ndim = 1,
-			  .dim = { target ? 1 : features } };
+			  .dim = { target ? targets : features } };
 	return true;
 }
 
 bool data_open_csv(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f)
 {
 	const char *path = data_text(s, "file"), *test = data_text(s, "test_file");
-	double features, header, validation;
+	double features, targets, header, validation;
 	if (!path)
 		return fail(f, EXIT_FILES,
 			    "data '%s' has no file: give one with --data %s=FILE.csv",
 			    s->decl->name, s->decl->name);
 	if (!data_number(s, "features", 0, &features, f) ||
+	    !data_number(s, "targets", 1, &targets, f) ||
 	    !data_number(s, "header", 1, &header, f) ||
 	    !data_number(s, "validation", 0, &validation, f))
 		return false;
-	if (!open_split(s, in, path, header != 0, (int64_t)features, &both[SPLIT_TRAIN], f))
+	if (!open_split(s, in, path, header != 0, (int64_t)features, (int64_t)targets,
+			&both[SPLIT_TRAIN], f))
 		return false;
 	if (test)
-		return open_split(s, in, test, header != 0, (int64_t)features, &both[SPLIT_TEST],
-				  f);
+		return open_split(s, in, test, header != 0, (int64_t)features, (int64_t)targets,
+				  &both[SPLIT_TEST], f);
 	return data_hold_out(both, validation, s->decl->name, f);
 }

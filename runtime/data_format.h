@@ -26,6 +26,13 @@ typedef struct DataField {
 	int64_t dim[PLAN_MAX_DIMS];
 } DataField;
 
+/* What training does to a picture, drawn anew for each sample and epoch: a shift by up to `crop` pixels each way (zeros
+ * come in at the edges), and a mirror image in half of the cases. */
+typedef struct DataAugment {
+	int64_t crop;
+	bool flip;
+} DataAugment;
+
 /* A data set being opened. */
 typedef struct DataSet {
 	const Plan *plan;
@@ -35,6 +42,7 @@ typedef struct DataSet {
 	DataMap **maps; /* list that data_close unmaps */
 	int64_t roam;   /* training samples may start up to this many elements later, drawn anew each
 			   epoch (windows of text) */
+	DataAugment augment;
 } DataSet;
 
 /* Opens one field; both[SPLIT_TEST].map stays NULL without a test split. */
@@ -44,12 +52,19 @@ bool data_open_bytes(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fa
 bool data_open_tokens(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
 bool data_open_idx(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
 bool data_open_npy(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
+bool data_open_raw(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
 bool data_open_csv(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
 
 /* A setting as text, number (true and false are 1 and 0) or default: an override first, then the
  * plan's. */
 const char *data_text(const DataSet *s, const char *key); /* NULL when absent or "" */
 bool data_number(const DataSet *s, const char *key, double dflt, double *out, Fail *f);
+
+/* The settings `crop` and `flip`, of pictures: the last two dimensions are height and width. */
+bool data_augment(DataSet *s, const PlanInput *in, Fail *f);
+/* A field's own file: the setting FIELD, or test_FIELD for the test split (which `key` gets); NULL
+ * where there is none. */
+const char *data_field_file(const DataSet *s, const PlanInput *in, DataSplit split, char key[128]);
 
 /* Maps a file once (a second call finds it again); a gzip file is unpacked into the cache first.
  * Messages name it `shown`. */

@@ -68,8 +68,7 @@ static bool find(const DataSet *s, const PlanInput *in, DataSplit split, char *o
 		{ "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte" },
 	};
 	char key[128];
-	snprintf(key, sizeof key, "%s%s", split == SPLIT_TEST ? "test_" : "", in->field);
-	const char *path = data_text(s, key), *dir = data_text(s, "dir");
+	const char *path = data_field_file(s, in, split, key), *dir = data_text(s, "dir");
 	if (path) {
 		snprintf(out, size, "%s", path);
 		return true;
@@ -86,6 +85,8 @@ static bool find(const DataSet *s, const PlanInput *in, DataSplit split, char *o
 bool data_open_idx(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f)
 {
 	char path[4096];
+	if (!strcmp(in->field, "x") && !data_augment(s, in, f))
+		return false;
 	for (DataSplit split = SPLIT_TRAIN; split < SPLITS; split++) {
 		if (!find(s, in, split, path, sizeof path)) {
 			if (split == SPLIT_TEST)

@@ -127,8 +127,7 @@ static bool parse(const DataMap *map, DataField *d, Fail *f)
 static bool find(const DataSet *s, const PlanInput *in, DataSplit split, char *out, size_t size)
 {
 	char key[128];
-	snprintf(key, sizeof key, "%s%s", split == SPLIT_TEST ? "test_" : "", in->field);
-	const char *path = data_text(s, key), *dir = data_text(s, "dir");
+	const char *path = data_field_file(s, in, split, key), *dir = data_text(s, "dir");
 	if (path) {
 		snprintf(out, size, "%s", path);
 		return true;
@@ -143,7 +142,8 @@ bool data_open_npy(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail
 {
 	char path[4096];
 	double validation;
-	if (!data_number(s, "validation", 0, &validation, f))
+	if (!data_number(s, "validation", 0, &validation, f) ||
+	    (!strcmp(in->field, "x") && !data_augment(s, in, f)))
 		return false;
 	for (DataSplit split = SPLIT_TRAIN; split < SPLITS; split++) {
 		if (!find(s, in, split, path, sizeof path)) {

@@ -111,7 +111,7 @@ typedef struct PlanSetting {
 
 typedef struct PlanData {
 	const char *name; /* "text" */
-	const char *type; /* bytes tokens idx npy csv */
+	const char *type; /* bytes tokens idx npy raw csv */
 	const PlanSetting *settings;
 	int32_t nsettings;
 } PlanData;
