@@ -24,6 +24,7 @@
 #include "passes/pack_csv.h"
 #include "passes/pass.h"
 #include "passes/planner.h"
+#include "passes/precision.h"
 #include "passes/report.h"
 
 enum { EXIT_DONE = 0, EXIT_INPUT = 1, EXIT_USAGE = 2, EXIT_BUG = 3 };
@@ -556,9 +557,9 @@ static int plan(Command *c)
 
 static ReportNames names(const Command *c)
 {
-	const Section *train = ir_find_section(c->module, "train", "");
+	Span at;
 
-	return (ReportNames){ c->o.target, ir_setting_str(train, "precision", "fp32"), c->plan_seconds,
+	return (ReportNames){ c->o.target, precision_of(c->module, &c->cx, &at), c->plan_seconds,
 		              c->compile_seconds };
 }
 

@@ -67,7 +67,7 @@ const char *prim_usage(Front *f, OpCode op)
 	if ((o->flags & OPF_TYPED) && o->kind != K_LEAF)
 		s = arena_printf(f->arena, "%s, shape", s);
 	for (int i = 0; i < 8 && o->attrs[i].name; i++)
-		if (strcmp(o->attrs[i].name, "stream") != 0)
+		if (strcmp(o->attrs[i].name, "stream") != 0 && !o->attrs[i].optional)
 			s = arena_printf(f->arena, "%s, %s", s, o->attrs[i].name);
 	return arena_printf(f->arena, "%s%s)", s, o->kind == K_LEAF ? ", dtype" : "");
 }
@@ -362,6 +362,10 @@ bool prim_attr(Front *f, Frame *fr, const Expr *e, OpCode op, int i, int positio
 	*out = (Attr){ 0 };
 	if (!strcmp(a->name, "stream")) {
 		out->i = f->module->streams++;
+		return true;
+	}
+	if (a->optional) { /* passes set it */
+		out->s = "";
 		return true;
 	}
 	x = actual_take(args, position, a->name);

@@ -546,7 +546,7 @@ const char *settings_precision(Front *f)
 	static const char *const names[][2] = {
 		{ "fp32", "f32" }, { "fp64", "f64" }, { "bf16", "bf16" }, { "fp16", "f16" }
 	};
-	enum { SUPPORTED = 2 }; /* of them, the first */
+	enum { SUPPORTED = 3 }; /* of them, the first */
 	Train t = train_of(f);
 	Expr *e = source_of(&t, "precision", true);
 	const char *given = f->opt->precision;
@@ -568,7 +568,7 @@ const char *settings_precision(Front *f)
 	if (front_error(f, &t.frame, at,
 			known ? "precision %s is not supported yet" : "unknown precision '%s'",
 			given))
-		diag_hint(f->diag, "there are fp32 and fp64");
+		diag_hint(f->diag, "there are fp32, bf16 and fp64");
 	return names[0][0];
 }
 

@@ -280,7 +280,8 @@ Value *ir_concat(Builder *b, int n, Value *const *xs, int axis)
 
 Value *ir_matmul(Builder *b, Value *x, Value *y, bool ta, bool tb)
 {
-	return ir_value(b, OP_matmul, 2, (Value *[]){ x, y }, (Attr[]){ { .i = ta }, { .i = tb } }, NULL);
+	return ir_value(b, OP_matmul, 2, (Value *[]){ x, y }, (Attr[]){ { .i = ta }, { .i = tb }, { .s = "" } },
+			NULL);
 }
 
 void ir_assign(Builder *b, Value *var, Value *v)

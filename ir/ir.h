@@ -83,7 +83,13 @@ typedef enum OpKind {
 	K_OPAQUE  /* known by bytes and cost alone */
 } OpKind;
 
-typedef enum Precision { P_FOLLOW, P_LOW, P_F32, P_NONE } Precision;
+/* What the pass `autocast` makes of an op under a 16-bit precision. */
+typedef enum Precision {
+	P_FOLLOW, /* computes in the type of its operands, element-wise arithmetic in the widest */
+	P_LOW,    /* computes in the 16-bit type, sums in f32 */
+	P_F32,    /* 16-bit operands are widened */
+	P_NONE    /* takes and gives what it does */
+} Precision;
 typedef enum Remat { RM_OK, RM_CHEAP, RM_NEVER } Remat;
 
 enum { /* OpInfo.flags */
@@ -115,6 +121,7 @@ typedef struct AttrSpec {
 	const char *name;
 	AttrKind kind;
 	double dflt; /* numeric default; NAN-free: an attribute equal to its default is still printed */
+	bool optional; /* A_STR: not printed where it is empty */
 } AttrSpec;
 
 typedef struct Value Value;
@@ -153,6 +160,7 @@ typedef struct OpInfo {
 	ExpandRule expand;
 	FlopsRule flops;
 	unsigned saves_args, saves_res; /* what the gradient reads: bit i for argument / result i */
+	unsigned f32_args;  /* P_LOW: operands that stay f32 (bit i) */
 } OpInfo;
 
 extern const OpInfo ir_ops[OP_COUNT];
@@ -198,7 +206,8 @@ struct Node {
 enum { /* Node.flags */
 	NF_BACKWARD = 1,   /* made by autodiff or after it */
 	NF_OPTIMIZER = 2,  /* made by the optimizer pass */
-	NF_BATCH_STATS = 4 /* a statistic over the micro-batch (batch norm): changes with the micro-batch size */
+	NF_BATCH_STATS = 4, /* a statistic over the micro-batch (batch norm): changes with the micro-batch size */
+	NF_F32 = 8 /* stays in f32 under a 16-bit precision, whatever its op's class; from `expand` to `autocast` */
 };
 
 struct Block {

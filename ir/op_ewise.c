@@ -78,6 +78,19 @@ bool t_cast(const Node *n, Type *res, char why[256])
 	return true;
 }
 
+bool t_cast_like(const Node *n, Type *res, char why[256])
+{
+	const Type *x = op_arg(n, 0), *y = op_arg(n, 1);
+	if (!op_float_arg(n, 0, why) || !op_float_arg(n, 1, why))
+		return false;
+	if (!type_same_shape(x, y) || x->batch != y->batch)
+		return op_fail(why, "shapes must be equal, got %s and %s", TYPE_TEXT(x),
+			       TYPE_TEXT(y));
+	*res = *x;
+	res->dtype = y->dtype;
+	return true;
+}
+
 bool t_compare(const Node *n, Type *res, char why[256])
 {
 	if (n->op == OP_is_finite && !op_float_arg(n, 0, why))
@@ -340,6 +353,13 @@ bool g_cast(Builder *b, Node *n, Value *const *dy, Value **dx)
 	(void)b;
 	if (dtype_is_float(n->arg[0]->type.dtype) && dtype_is_float(n->res[0]->type.dtype))
 		dx[0] = dy[0];
+	return true;
+}
+
+bool g_cast_like(Builder *b, Node *n, Value *const *dy, Value **dx)
+{
+	(void)b, (void)n;
+	dx[0] = dy[0];
 	return true;
 }
 

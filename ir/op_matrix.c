@@ -21,6 +21,19 @@ static Product product_of(const Node *n)
 			  .n = lead2 + !tb };
 }
 
+/* Operands' dtype, or what `out` says. */
+static bool product_dtype(const Node *n, DType *t, char why[256])
+{
+	const char *out = ir_str(n, "out");
+	if (!out || !*out)
+		return true;
+	if (strcmp(out, "f32") || dtype_bytes(*t) != 2)
+		return op_fail(why, "out = \"%s\" of operands %s: only f32 of a 16-bit type", out,
+			       TYPE_TEXT(op_arg(n, 0)));
+	*t = DT_F32;
+	return true;
+}
+
 bool t_matmul(const Node *n, Type *res, char why[256])
 {
 	const Type *x = op_arg(n, 0), *y = op_arg(n, 1);
@@ -36,9 +49,12 @@ bool t_matmul(const Node *n, Type *res, char why[256])
 		return op_fail(why, "only one inner size scales with the batch, %s by %s",
 			       TYPE_TEXT(x), TYPE_TEXT(y));
 	Type t = type_scalar(x->dtype);
+	if (!product_dtype(n, &t.dtype, why))
+		return false;
+	DType own = t.dtype;
 	type_append(&t, x, 0, p.lead1);
 	if (p.lead1 && p.lead2) {
-		Type other = type_scalar(y->dtype);
+		Type other = type_scalar(own);
 		type_append(&other, y, 0, p.lead2);
 		if (!type_equal(&t, &other))
 			return op_fail(why, "leading axes differ, %s by %s", TYPE_TEXT(x),
@@ -74,13 +90,13 @@ static Value *flatten(Builder *b, Value *x)
  * walker sums the leading axes. */
 bool g_matmul(Builder *b, Node *n, Value *const *dy, Value **dx)
 {
-	Value *x = n->arg[0], *y = n->arg[1];
+	Value *x = n->arg[0], *y = n->arg[1], *d = ir_cast(b, dy[0], x->type.dtype);
 	bool ta = ir_int(n, "ta") != 0, tb = ir_int(n, "tb") != 0;
-	dx[0] = ta ? ir_matmul(b, y, dy[0], tb, true) : ir_matmul(b, dy[0], y, false, !tb);
-	Value *rows = x, *drows = dy[0];
+	dx[0] = ta ? ir_matmul(b, y, d, tb, true) : ir_matmul(b, d, y, false, !tb);
+	Value *rows = x, *drows = d;
 	if (x->type.ndim > 2 && y->type.ndim == 2 && !ta) {
 		rows = flatten(b, x);
-		drows = flatten(b, dy[0]);
+		drows = flatten(b, d);
 	}
 	dx[1] = tb ? ir_matmul(b, drows, rows, true, ta) : ir_matmul(b, rows, drows, !ta, false);
 	return true;
@@ -161,10 +177,14 @@ bool t_conv2d_grad_x(const Node *n, Type *res, char why[256])
 	return conv_grad_type(n, res, op_arg(n, 1), op_arg(n, 0), why);
 }
 
+/* Of 16-bit operands the gradient may be f32: the sums, not rounded. */
 bool t_conv2d_grad_w(const Node *n, Type *res, char why[256])
 {
 	*res = n->res[0]->type;
-	return conv_grad_type(n, op_arg(n, 0), res, op_arg(n, 1), why);
+	Type like = *res;
+	if (like.dtype == DT_F32 && dtype_bytes(op_arg(n, 0)->dtype) == 2)
+		like.dtype = op_arg(n, 0)->dtype;
+	return conv_grad_type(n, op_arg(n, 0), &like, op_arg(n, 1), why);
 }
 
 /* The three rows have the same attributes. */

@@ -116,7 +116,8 @@ bool t_embedding_grad(const Node *n, Type *res, char why[256])
 	if (!type_same_shape(&lead, at) || dy->batch != at->batch)
 		return op_fail(why, "indices %s do not match the gradient %s", TYPE_TEXT(at),
 			       TYPE_TEXT(dy));
-	Type t = type_scalar(dy->dtype);
+	/* A parameter's gradient: sums of 16-bit numbers stay f32. */
+	Type t = type_scalar(dtype_bytes(dy->dtype) == 2 ? DT_F32 : dy->dtype);
 	t.ndim = 1;
 	t.dim[0] = rows;
 	type_append(&t, dy, dy->ndim - 1, dy->ndim);
@@ -469,7 +470,9 @@ bool x_batch_norm(Builder *b, Node *n, bool training, Value **res)
 		y = ir_binary(b, OP_mul, d, per_channel(b, rstd, x));
 	}
 	y = ir_binary(b, OP_mul, y, per_channel(b, n->arg[1], x));
-	res[0] = ir_binary(b, OP_add, y, per_channel(b, n->arg[2], x));
+	y = ir_binary(b, OP_add, y, per_channel(b, n->arg[2], x));
+	/* Computed in f32, it goes on in the type that its input will have. */
+	res[0] = b->flags & NF_F32 ? ir_binary(b, OP_cast_like, y, n->arg[0]) : y;
 	return true;
 }
 

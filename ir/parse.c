@@ -393,8 +393,10 @@ static bool want_flags(Parser *p, int32_t *flags)
 			*flags |= NF_OPTIMIZER;
 		else if (accept_name(p, "batch_stats"))
 			*flags |= NF_BATCH_STATS;
+		else if (accept_name(p, "f32"))
+			*flags |= NF_F32;
 		else
-			return expected(p, "backward, optimizer or batch_stats");
+			return expected(p, "backward, optimizer, batch_stats or f32");
 		if (!want(p, ']'))
 			return false;
 	}

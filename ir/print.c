@@ -172,7 +172,8 @@ static void print_flags(FILE *out, const Node *n)
 	static const struct {
 		int32_t flag;
 		const char *name;
-	} names[] = { { NF_BACKWARD, "backward" }, { NF_OPTIMIZER, "optimizer" }, { NF_BATCH_STATS, "batch_stats" } };
+	} names[] = { { NF_BACKWARD, "backward" }, { NF_OPTIMIZER, "optimizer" }, { NF_BATCH_STATS, "batch_stats" },
+		    { NF_F32, "f32" } };
 	const Node *owner = n->parent->owner;
 	if (owner && owner->op == OP_fused && owner->flags == n->flags)
 		return;
@@ -185,13 +186,15 @@ static void print_flags(FILE *out, const Node *n)
 
 static void print_attrs(FILE *out, const Node *n)
 {
-	int count = op_attr_count(n->op);
+	int count = op_attr_count(n->op), printed = 0;
 	for (int i = 0; i < count; i++) {
 		const AttrSpec *spec = &ir_ops[n->op].attrs[i];
-		fprintf(out, "%s%s = ", i ? ", " : " {", spec->name);
+		if (spec->optional && !n->attr[i].s[0])
+			continue;
+		fprintf(out, "%s%s = ", printed++ ? ", " : " {", spec->name);
 		print_attr(out, spec->kind, &n->attr[i], false);
 	}
-	if (count)
+	if (printed)
 		fputc('}', out);
 }
 

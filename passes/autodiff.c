@@ -245,6 +245,7 @@ static bool backward_node(Walk *w, Node *n)
 	if (!active || n->op == OP_var)
 		return true;
 	w->b.span = n->span;
+	w->b.flags = NF_BACKWARD | (n->flags & NF_F32);
 	return backward_kind(w, n, SAMPLES) && backward_kind(w, n, FIXED);
 }
 
@@ -291,6 +292,7 @@ static Value *param_gradient(Walk *w, Value *p)
 static bool output_gradients(Walk *w, Span loss)
 {
 	int params = 0, reached = 0;
+	w->b.flags = NF_BACKWARD;
 	for (Var *v = w->m->vars; v; v = v->next) {
 		if (v->role != VAR_PARAM)
 			continue;

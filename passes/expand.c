@@ -11,6 +11,7 @@
  * a loss counts for in a mean over several batches: the number of valid targets of a cross_entropy,
  * else of samples. */
 #include "expand.h"
+#include "precision.h"
 
 /* ---- macros ---- */
 
@@ -219,6 +220,14 @@ static bool make_predict(Func *forward, const char *name, int64_t batch)
 	return true;
 }
 
+/* What a macro of class f32 expands into, and the gradients of that, stay in f32. */
+static void mark_f32(const Func *forward)
+{
+	for (Node *n = forward->body->first; n; n = n->next)
+		if (ir_ops[n->op].kind == K_MACRO && ir_ops[n->op].prec == P_F32)
+			n->flags |= NF_F32;
+}
+
 PassResult pass_expand(Module *m, PassCtx *cx)
 {
 	Func *forward = ir_find_func(m, "forward");
@@ -240,6 +249,9 @@ PassResult pass_expand(Module *m, PassCtx *cx)
 			   type_text(cx->arena, t, false));
 		return PASS_FAILED;
 	}
+	Span at;
+	if (precision_low(precision_of(m, cx, &at)) != DT_NONE)
+		mark_f32(forward);
 	bool good = make_init(m) && make_step(forward) && make_eval(forward, "eval", m->batch) &&
 		    make_eval(forward, "eval1", 1) && make_predict(forward, "predict", m->batch) &&
 		    make_predict(forward, "predict1", 1);

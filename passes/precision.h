@@ -20,4 +20,12 @@ static inline bool precision_is_full(const char *p)
 	return !strcmp(p, "fp32") || !strcmp(p, "f32") || !strcmp(p, "fp64") || !strcmp(p, "f64");
 }
 
+/* The 16-bit type that products compute in; DT_NONE where there is none. */
+static inline DType precision_low(const char *p)
+{
+	if (!strcmp(p, "bf16"))
+		return DT_BF16;
+	return !strcmp(p, "fp16") || !strcmp(p, "f16") ? DT_F16 : DT_NONE;
+}
+
 #endif

@@ -115,6 +115,7 @@ static Value *copy_of(Builder *b, Value *v, const Value *base, const Value *of)
 	for (int i = 0; i < n->nargs; i++)
 		arg[i] = copy_of(b, n->arg[i], base, v);
 	b->span = n->span;
+	b->flags = NF_BACKWARD | (n->flags & NF_F32);
 	f->copy = ir_value(b, n->op, n->nargs, arg, n->attr, NULL);
 	return f->copy;
 }
@@ -165,7 +166,6 @@ void saved_reduce(Func *step)
 			continue;
 		Builder b = ir_builder(step->module, body);
 		b.before = n;
-		b.flags = NF_BACKWARD;
 		for (int i = 0; i < n->nargs; i++) {
 			Value *v = n->arg[i];
 			if (facts(v) && facts(v)->again)

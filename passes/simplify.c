@@ -441,6 +441,14 @@ static bool may_merge(const Node *n)
 	       k != K_MACRO;
 }
 
+/* 16-bit numbers are widened where they are read: one wide copy for several kernels would have to
+ * be stored. */
+static bool is_widening(const Node *n)
+{
+	return n->op == OP_cast && dtype_bytes(n->arg[0]->type.dtype) == 2 &&
+	       dtype_is_float(n->arg[0]->type.dtype) && dtype_bytes(n->res[0]->type.dtype) > 2;
+}
+
 static void map_args(Node *n)
 {
 	for (int i = 0; i < n->nargs; i++)
@@ -488,7 +496,7 @@ static void simplify_block(Simplifier *s, Block *block, Arena *scratch)
 			Node *first = find_equal(&t, same->def);
 			same = first ? first->res[0] : same;
 		}
-		Node *equal = same ? NULL : find_equal(&t, n);
+		Node *equal = same || is_widening(n) ? NULL : find_equal(&t, n);
 		if (!same && (!equal || equal == n))
 			continue;
 		for (int i = 0; i < n->nres; i++)

@@ -241,6 +241,7 @@ static double scalar_op(const Node *n, const double *x)
 	case OP_leaky_relu: return x[0] > 0 ? x[0] : x[0] * ir_float(n, "slope");
 	case OP_floor: return floor(x[0]);
 	case OP_stop_gradient:
+	case OP_cast_like:
 	case OP_cast: return x[0];
 	case OP_eq: return x[0] == x[1];
 	case OP_ne: return x[0] != x[1];
@@ -284,7 +285,8 @@ static void run_ewise(const Node *n)
 		double x[3];
 		for (int k = 0; k < n->nargs; k++) {
 			x[k] = data(n->arg[k])[broadcast_index(&n->arg[k]->type, &y->type, i)];
-			if (k >= first && n->op != OP_cast && n->op != OP_schedule)
+			if (k >= first && n->op != OP_cast && n->op != OP_cast_like &&
+			    n->op != OP_schedule)
 				x[k] = interp_round(compute, x[k]);
 		}
 		data(y)[i] = interp_round(y->type.dtype, scalar_op(n, x));
