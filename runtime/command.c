@@ -114,7 +114,7 @@ int command_predict(const Plan *plan, const Options *o)
 	DataSplit split = SPLIT_TEST;
 	int64_t samples = 0;
 	if (!o->output) {
-		fail(&f, EXIT_FILES, "predict needs --output FILE.npy");
+		fail(&f, EXIT_FILES, "predict needs --output FILE.npy or FILE.csv");
 		return report(&f);
 	}
 	if (!trainer_open(&t, plan, &to, "predict predict1", &f))

@@ -23,7 +23,7 @@ typedef struct Command {
 static const Command commands[] = {
 	{ "train", TRAIN, command_train, "train, showing progress; saves on Ctrl-C" },
 	{ "eval", EVAL, command_eval, "loss and accuracy over the test split" },
-	{ "predict", PREDICT, command_predict, "predictions of the test split as a .npy file" },
+	{ "predict", PREDICT, command_predict, "predictions of the test split as a .npy or .csv file" },
 	{ "sample", SAMPLE, command_sample, "continues a text, for models of text" },
 	{ "info", INFO, command_info, "the plan, the parameters and the data declared" },
 	{ "bench", BENCH, command_bench, "step times, on zeros where there are no data files" },
@@ -64,7 +64,7 @@ static const OptionRow rows[] = {
 	{ "--tensorboard", "DIR", TRAIN, ARG_TEXT, FIELD(tensorboard), 0,
 	  "write a TensorBoard event file into the folder" },
 	{ "--metrics", "FILE", TRAIN, ARG_TEXT, FIELD(metrics), 0, "append a JSON line a step" },
-	{ "--output", "FILE", PREDICT, ARG_TEXT, FIELD(output), 0, "where the predictions go" },
+	{ "--output", "FILE", PREDICT, ARG_TEXT, FIELD(output), 0, "where the predictions go: .npy, or .csv with a row for each sample" },
 	{ "--split", "NAME", EVAL | PREDICT, ARG_TEXT, FIELD(split), 0, "train or test" },
 	{ "--prompt", "TEXT", SAMPLE, ARG_TEXT, FIELD(prompt), 0,
 	  "the text to continue; for a model of tokens, their numbers" },

@@ -1,8 +1,8 @@
-/* Predictions as a .npy file.
+/* Predictions as a .npy or a .csv file.
  *
- * The output file is mapped, and each call's result is copied from the arena to its rows, so that
- * predictions of any size need no memory of their own. The file is made under a temporary name,
- * with its blocks reserved, and renamed when it is whole. */
+ * A .npy file is mapped, and each call's result is copied from the arena to its rows; of a .csv a row is printed for each
+ * sample, straight from the arena. So predictions of any size need no memory of their own. The file is made under a
+ * temporary name (a .npy with its blocks reserved) and renamed when it is whole. */
 #include "train.h"
 
 #include <errno.h>
@@ -46,9 +46,28 @@ static void npy_header(char out[NPY_HEADER], const PlanOutput *o, int64_t rows)
 
 typedef struct Target {
 	const PlanFunc *full, *tail;
+	const PlanOutput *output; /* of `full` */
 	int64_t samples, sample_bytes;
-	unsigned char *rows;
+	unsigned char *rows; /* of the .npy; else NULL */
+	FILE *csv;
 } Target;
+
+/* A sample's elements, with as many digits as give a float back. */
+static void print_row(FILE *f, PlanDType t, const unsigned char *p, int64_t n)
+{
+	int digits = t == PD_F64 ? 17 : t >= PD_F16 ? 9 : 20;
+	for (int64_t i = 0; i < n; i++)
+		fprintf(f, "%s%.*g", i ? "," : "", digits, plan_element(t, p, i));
+	fputc('\n', f);
+}
+
+static void print_rows(Trainer *t, const Target *to, const PlanFunc *func)
+{
+	const unsigned char *p = run_output_place(&t->run, func, run_large_output(func));
+	int64_t elems = to->sample_bytes / plan_dtype_bytes(to->output->dtype);
+	for (int64_t i = 0; i < func->batch; i++)
+		print_row(to->csv, to->output->dtype, p + i * to->sample_bytes, elems);
+}
 
 static bool predict_all(Trainer *t, const Target *to, DataSplit split, Fail *f)
 {
@@ -59,7 +78,7 @@ static bool predict_all(Trainer *t, const Target *to, DataSplit split, Fail *f)
 		RunCall call = { .seed = t->state.seed,
 				 .step = t->state.step,
 				 .source = { data_read, &cursor },
-				 .large = to->rows + at * to->sample_bytes };
+				 .large = to->rows ? to->rows + at * to->sample_bytes : NULL };
 		if (!run_call(&t->run, func, &call, f))
 			return false;
 		if (call.bad.step)
@@ -67,14 +86,27 @@ static bool predict_all(Trainer *t, const Target *to, DataSplit split, Fail *f)
 				    "prediction: %s (%s) is not finite at sample %" PRId64
 				    " or after",
 				    call.bad.step->name, call.bad.step->source, at);
+		if (to->csv)
+			print_rows(t, to, func);
 		at += func->batch;
 	}
 	return true;
 }
 
-static bool write_predictions(Trainer *t, Target *to, const PlanOutput *o, DataSplit split, int fd,
-			      const char *path, Fail *f)
+static bool write_csv(Trainer *t, Target *to, DataSplit split, int fd, const char *path, Fail *f)
 {
+	to->csv = fdopen(dup(fd), "w");
+	if (!to->csv)
+		return fail(f, EXIT_FILES, "%s: %s", path, strerror(errno));
+	bool ok = predict_all(t, to, split, f);
+	if (fclose(to->csv) && ok)
+		ok = fail(f, EXIT_FILES, "%s: %s", path, strerror(errno));
+	return ok;
+}
+
+static bool write_npy(Trainer *t, Target *to, DataSplit split, int fd, const char *path, Fail *f)
+{
+	const PlanOutput *o = to->output;
 	int64_t size = NPY_HEADER + to->samples * to->sample_bytes;
 	int e = posix_fallocate(fd, 0, size);
 	if (e)
@@ -93,8 +125,10 @@ static bool write_predictions(Trainer *t, Target *to, const PlanOutput *o, DataS
 bool trainer_predict(Trainer *t, DataSplit split, const char *path, int64_t *samples, Fail *f)
 {
 	Target to = { .full = run_find(t->plan, "predict"), .tail = run_find(t->plan, "predict1") };
-	const PlanOutput *o = to.full ? run_large_output(to.full) : NULL;
-	if (!o)
+	size_t length = strlen(path);
+	bool csv = length > 4 && !strcmp(path + length - 4, ".csv");
+	to.output = to.full ? run_large_output(to.full) : NULL;
+	if (!to.output)
 		return fail(f, EXIT_FILES, "this model has no 'predict' output");
 	to.samples = data_samples(t->data, split);
 	if (to.samples == 0)
@@ -102,13 +136,13 @@ bool trainer_predict(Trainer *t, DataSplit split, const char *path, int64_t *sam
 			    split == SPLIT_TEST ? "test" : "training");
 	if (!to.tail)
 		to.samples -= to.samples % to.full->batch;
-	to.sample_bytes = plan_output_bytes(o) / to.full->batch;
+	to.sample_bytes = plan_output_bytes(to.output) / to.full->batch;
 	char temp[4096];
 	snprintf(temp, sizeof temp, "%s.tmp", path);
 	int fd = open(temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return fail(f, EXIT_FILES, "%s: %s", path, strerror(errno));
-	bool ok = write_predictions(t, &to, o, split, fd, path, f);
+	bool ok = csv ? write_csv(t, &to, split, fd, path, f) : write_npy(t, &to, split, fd, path, f);
 	close(fd);
 	if (ok && rename(temp, path))
 		ok = fail(f, EXIT_FILES, "%s: %s", path, strerror(errno));

@@ -59,7 +59,7 @@ bool trainer_init(Trainer *t, Fail *f);
 bool trainer_step(Trainer *t, StepResult *r, RunBad *bad, Fail *f);
 /* Over a whole split: full batches, then single samples. */
 bool trainer_eval(Trainer *t, DataSplit split, EvalResult *r, Fail *f);
-/* Writes the predictions of a split as .npy; *samples gets their number. */
+/* Writes the predictions of a split, as text where the path ends in .csv, else as .npy; *samples gets their number. */
 bool trainer_predict(Trainer *t, DataSplit split, const char *path, int64_t *samples, Fail *f);
 
 /* The first parameter or state that is not finite, or NULL. */
