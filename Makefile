@@ -125,7 +125,7 @@ install: all
 help:
 	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST))
 
--include $(DLC_OBJ:.o=.d) $(RT_OBJ:.o=.d) $(TEST_BIN:=.d)
+-include $(DLC_OBJ:.o=.d) $(RT_OBJ:.o=.d) $(TEST_BIN:=.d) $(TEST_AID:.o=.d)
 
 clean:
 	rm -rf $(B)

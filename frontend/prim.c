@@ -33,7 +33,7 @@ static bool callable(OpCode op)
 	case K_EWISE:
 	case K_SHAPE: return o->remat != RM_NEVER;
 	case K_MATRIX:
-	case K_KERNEL: return !(o->flags & OPF_NOGRAD);
+	case K_KERNEL: return !(o->flags & (OPF_NOGRAD | OPF_TYPED));
 	case K_REDUCE:
 	case K_MACRO: return true;
 	default: return false;
@@ -296,7 +296,7 @@ static bool attr_ints(Front *f, Frame *fr, const OpInfo *o, const AttrSpec *a, c
 		      IntList *out)
 {
 	/* A window: one number serves both directions. */
-	bool pair = o->kind == K_MATRIX || o->kind == K_KERNEL;
+	bool pair = o->kind == K_MATRIX || o->kind == K_KERNEL || o->kind == K_MACRO;
 	int64_t i;
 
 	*out = (IntList){ 0 };

@@ -196,6 +196,16 @@ bool g_conv2d(Builder *b, Node *n, Value *const *dy, Value **dx)
 	return true;
 }
 
+/* A convolution backwards is linear in dy and w: its gradients are the convolution of what comes back, and the
+ * gradient by w with x and dy in each other's place. */
+bool g_conv2d_grad_x(Builder *b, Node *n, Value *const *dy, Value **dx)
+{
+	Value *for_y[] = { dy[0], n->arg[1] }, *for_w[] = { dy[0], n->arg[0] };
+	dx[0] = ir_value(b, OP_conv2d, 2, for_y, n->attr, NULL);
+	dx[1] = ir_value(b, OP_conv2d_grad_w, 2, for_w, n->attr, op_arg(n, 1));
+	return true;
+}
+
 /* Each result pixel of each image meets one group's input channels under the kernel. */
 static double conv_flops(const Type *w, const Type *y)
 {

@@ -336,8 +336,7 @@ bool x_log_softmax(Builder *b, Node *n, bool training, Value **res)
 	return true;
 }
 
-/* Argument i holds one number a channel: [channels] of x's dtype. */
-static bool channel_arg(const Node *n, int i, int64_t channels, char why[256])
+bool op_channel_arg(const Node *n, int i, int64_t channels, char why[256])
 {
 	const Type *x = op_arg(n, 0), *t = op_arg(n, i);
 	if (t->ndim == 1 && t->dim[0] == channels && t->dtype == x->dtype && !t->batch)
@@ -355,15 +354,14 @@ bool t_layer_norm(const Node *n, Type *res, char why[256])
 	if (x->ndim < 1 || type_marked(x, x->ndim - 1))
 		return op_fail(why, "needs a last axis that is not the batch, got %s",
 			       TYPE_TEXT(x));
-	return channel_arg(n, 1, x->dim[x->ndim - 1], why) &&
-	       channel_arg(n, 2, x->dim[x->ndim - 1], why);
+	return op_channel_arg(n, 1, x->dim[x->ndim - 1], why) &&
+	       op_channel_arg(n, 2, x->dim[x->ndim - 1], why);
 }
 
-/* 1/sqrt(variance + eps) of x over `axes`, kept; biased. The variance does not change with the mean
- * that is subtracted (its derivative is the sum of x - mean, which is 0), so no gradient is asked
- * for there. */
-static Value *inverse_deviation(Builder *b, Value *x, Value *mean, const IntList *axes, double eps,
-				Value **var)
+/* The variance does not change with the mean that is subtracted (its derivative is the sum of x -
+ * mean, which is 0), so no gradient is asked for there. */
+Value *op_inverse_deviation(Builder *b, Value *x, Value *mean, const IntList *axes, double eps,
+			    Value **var)
 {
 	Value *off = ir_binary(b, OP_sub, x, ir_unary(b, OP_stop_gradient, mean));
 	*var = ir_reduce(b, OP_mean, ir_binary(b, OP_mul, off, off), axes, true);
@@ -376,7 +374,7 @@ bool x_layer_norm(Builder *b, Node *n, bool training, Value **res)
 	Value *x = n->arg[0], *var;
 	IntList last = ir_list(1, &(int64_t){ x->type.ndim - 1 });
 	Value *mean = ir_reduce(b, OP_mean, x, &last, true);
-	Value *rstd = inverse_deviation(b, x, mean, &last, ir_float(n, "eps"), &var);
+	Value *rstd = op_inverse_deviation(b, x, mean, &last, ir_float(n, "eps"), &var);
 	Value *y = ir_binary(b, OP_mul, ir_binary(b, OP_sub, x, mean), rstd);
 	res[0] = ir_binary(b, OP_add, ir_binary(b, OP_mul, y, n->arg[1]), n->arg[2]);
 	return true;
@@ -391,7 +389,7 @@ bool t_batch_norm(const Node *n, Type *res, char why[256])
 	if (x->ndim < 2 || type_marked(x, 1))
 		return op_fail(why, "needs [N,C,...], got %s", TYPE_TEXT(x));
 	for (int i = 1; i < 5; i++)
-		if (!channel_arg(n, i, x->dim[1], why))
+		if (!op_channel_arg(n, i, x->dim[1], why))
 			return false;
 	for (int i = 3; i < 5; i++)
 		if (!n->arg[i]->def || n->arg[i]->def->op != OP_var)
@@ -441,7 +439,7 @@ static Value *batch_norm_training(Builder *b, Node *n)
 	int flags = b->flags;
 	b->flags |= x->type.batch ? NF_BATCH_STATS : 0;
 	Value *mean = ir_reduce(b, OP_mean, x, &axes, true);
-	Value *rstd = inverse_deviation(b, x, mean, &axes, ir_float(n, "eps"), &var);
+	Value *rstd = op_inverse_deviation(b, x, mean, &axes, ir_float(n, "eps"), &var);
 	/* The running variance is the unbiased one. */
 	Value *count = op_count(b, &x->type, &axes, d);
 	Value *fix = ir_binary(b, OP_div, count, ir_binary_c(b, OP_sub, count, 1));
@@ -561,6 +559,10 @@ bool t_cross_entropy(const Node *n, Type *res, char why[256])
 			       TYPE_TEXT(x), TYPE_TEXT(t));
 	if (!(e >= 0 && e <= 1))
 		return op_fail(why, "smoothing must lie in [0,1], got %g", e);
+	if (n->nargs > 3)
+		return op_fail(why, "takes logits, targets and weights, got %d operands", (int)n->nargs);
+	if (n->nargs == 3 && !op_channel_arg(n, 2, x->dim[x->ndim - 1], why))
+		return false;
 	*res = type_scalar(x->dtype);
 	return true;
 }
@@ -574,9 +576,27 @@ static Value *target_column(Builder *b, Value *targets)
 	return t.dtype == DT_I64 || t.dtype == DT_I32 ? column : ir_cast(b, column, DT_I32);
 }
 
+/* Of each row, [...,1]: the weight of its target's class. */
+static Value *target_weight(Builder *b, Value *weights, Value *target)
+{
+	Type column = weights->type;
+	column.dim[column.ndim++] = 1;
+	return ir_value(b, OP_embedding, 2, (Value *[]){ ir_reshape(b, weights, column), target }, NULL, NULL);
+}
+
+/* What the smoothed part of a row's loss is: the mean over classes c of -log p_c, each times its
+ * weight where there are weights. lse - z is -log p. */
+static Value *smooth_loss(Builder *b, Value *z, Value *lse, Value *weights, const IntList *axis)
+{
+	if (!weights)
+		return ir_binary(b, OP_sub, lse, ir_reduce(b, OP_mean, z, axis, true));
+	Value *each = ir_binary(b, OP_mul, ir_binary(b, OP_sub, lse, z), weights);
+	return ir_reduce(b, OP_mean, each, axis, true);
+}
+
 /* A row's loss is log(sum exp(z)) - z[target], z = x - max: nothing of the size of the logits but
  * they themselves is needed for its gradient. Rows whose target is `ignore` count neither in the
- * sum nor in the number of rows. */
+ * sum nor in the number of rows. With weights a row counts as its target's class weighs. */
 bool x_cross_entropy(Builder *b, Node *n, bool training, Value **res)
 {
 	Value *x = n->arg[0];
@@ -596,17 +616,22 @@ bool x_cross_entropy(Builder *b, Node *n, bool training, Value **res)
 	Value *lse = ir_unary(b, OP_log, ir_reduce(b, OP_sum, ir_unary(b, OP_exp, z), &axis, true));
 	Value *zt = ir_reduce(b, OP_sum, ir_select(b, hit, z, ir_scalar(b, d, 0)), &axis, true);
 	Value *loss = ir_binary(b, OP_sub, lse, zt);
-	if (e > 0) {
-		/* The mean over classes of -log p is lse - mean(z). */
-		Value *all = ir_binary(b, OP_sub, lse, ir_reduce(b, OP_mean, z, &axis, true));
-		loss = ir_binary(b, OP_add, ir_binary_c(b, OP_mul, loss, 1 - e),
-				 ir_binary_c(b, OP_mul, all, e));
+	Value *weights = n->nargs == 3 ? n->arg[2] : NULL, *weight = NULL;
+	if (weights) {
+		weight = ir_reshape(b, target_weight(b, weights, n->arg[1]), loss->type);
+		loss = ir_binary(b, OP_mul, loss, weight);
 	}
+	if (e > 0)
+		loss = ir_binary(b, OP_add, ir_binary_c(b, OP_mul, loss, 1 - e),
+				 ir_binary_c(b, OP_mul, smooth_loss(b, z, lse, weights, &axis), e));
 	bool samples = training && x->type.batch;
 	Value *sum = ir_reduce_all(b, OP_sum, ir_select(b, valid, loss, ir_scalar(b, d, 0)));
-	Value *count = ir_reduce_all(b, OP_sum, ir_cast(b, valid, DT_I32));
-	/* At least 1: a batch without a valid target has loss 0, not NaN. */
-	count = ir_binary_c(b, OP_max, ir_cast(b, whole(b, count, samples), d), 1);
+	Value *count = ir_reduce_all(b, OP_sum, weight ? ir_select(b, valid, weight, ir_scalar(b, d, 0))
+						       : ir_cast(b, valid, DT_I32));
+	count = ir_cast(b, whole(b, count, samples), d);
+	/* A batch without a valid target has loss 0, not NaN. */
+	count = weight ? ir_select(b, ir_binary_c(b, OP_gt, count, 0), count, ir_scalar(b, d, 1))
+		       : ir_binary_c(b, OP_max, count, 1);
 	res[0] = ir_binary(b, OP_div, whole(b, sum, samples), count);
 	return true;
 }

@@ -45,6 +45,11 @@ int type_marks(const Type *t);
  * axis scales with the batch: then it is counted, so that the same graph holds for another
  * micro-batch. */
 Value *op_count(Builder *b, const Type *t, const IntList *axes, DType d);
+/* 1/sqrt(variance + eps) of x over `axes`, kept; biased. *var: the variance. */
+Value *op_inverse_deviation(Builder *b, Value *x, Value *mean, const IntList *axes, double eps,
+			    Value **var);
+/* Checks that argument i holds one number a channel: [channels] of argument 0's dtype. */
+bool op_channel_arg(const Node *n, int i, int64_t channels, char why[256]);
 /* x's type with `axes` made 1. */
 Type op_kept_type(const Type *x, const IntList *axes);
 

@@ -8,8 +8,8 @@
  * Each is a clone of forward whose macros are replaced by their expansions (OpInfo.expand), in
  * training or in evaluation; what its outputs do not need is removed. eval and predict hold no
  * number that depends on the batch, so that they can be re-typed for another one. `weight` is what
- * a loss counts for in a mean over several batches: the number of valid targets of a cross_entropy,
- * else of samples. */
+ * a loss counts for in a mean over several batches: the number of valid targets of a cross_entropy
+ * (the sum of their classes' weights, where it has weights), else of samples. */
 #include "expand.h"
 #include "precision.h"
 
@@ -157,6 +157,18 @@ static Value *sum_f32(Builder *b, Value *cond)
 	return ir_reduce_all(b, OP_sum, ir_cast(b, cond, DT_F32));
 }
 
+/* The weights of a weighted cross_entropy's classes, added up over its valid targets. */
+static Value *weight_of(Builder *b, const Node *macro, Value *target, Value *valid)
+{
+	Value *weights = macro->arg[2];
+	Type table = weights->type, rows = target->type;
+	table.dim[table.ndim++] = 1;
+	rows.dtype = weights->type.dtype;
+	Value *each = ir_value(b, OP_embedding, 2, (Value *[]){ ir_reshape(b, weights, table), target }, NULL, NULL);
+	each = ir_select(b, valid, ir_reshape(b, each, rows), ir_scalar(b, rows.dtype, 0));
+	return ir_cast(b, ir_reduce_all(b, OP_sum, each), DT_F32);
+}
+
 /* Outputs of eval beside the loss. */
 static void count_samples(Func *f, const Node *macro, Builder *b)
 {
@@ -176,7 +188,7 @@ static void count_samples(Func *f, const Node *macro, Builder *b)
 	Value *valid = ir_binary_c(b, OP_ne, target, (double)ir_int(macro, "ignore"));
 	Value *hit = ir_binary(b, OP_eq, ir_reduce(b, OP_argmax, logits, &last, false), target);
 	Value *count = sum_f32(b, valid);
-	ir_output(b, "weight", count);
+	ir_output(b, "weight", macro->nargs == 3 ? weight_of(b, macro, target, valid) : count);
 	ir_output(b, "correct", sum_f32(b, ir_binary(b, OP_and, hit, valid)));
 	ir_output(b, "counted", count);
 }

@@ -132,18 +132,26 @@ static void pool(const Node *n, const Value *x, const Value *y, bool max, bool b
 
 /* ---- embedding ---- */
 
-static void embedding(const double *table, const Value *at, double *rows, int64_t C)
+/* An index outside of the table reads zeros and adds nowhere. */
+static bool in_table(const Value *table, double row)
 {
-	for (int64_t i = 0; i < type_elems(&at->type); i++)
-		for (int64_t c = 0; c < C; c++)
-			rows[i * C + c] = table[(int64_t)data(at)[i] * C + c];
+	return row >= 0 && row < (double)dims(table)[0];
 }
 
-static void embedding_grad(double *table, const Value *at, const double *dy, int64_t C)
+static void embedding(const Value *table, const Value *at, double *rows)
 {
+	int64_t C = dims(table)[1];
 	for (int64_t i = 0; i < type_elems(&at->type); i++)
-		for (int64_t c = 0; c < C; c++)
-			table[(int64_t)data(at)[i] * C + c] += dy[i * C + c];
+		for (int64_t c = 0; c < C && in_table(table, data(at)[i]); c++)
+			rows[i * C + c] = data(table)[(int64_t)data(at)[i] * C + c];
+}
+
+static void embedding_grad(const Value *table, const Value *at, const double *dy)
+{
+	int64_t C = dims(table)[1];
+	for (int64_t i = 0; i < type_elems(&at->type); i++)
+		for (int64_t c = 0; c < C && in_table(table, data(at)[i]); c++)
+			data(table)[(int64_t)data(at)[i] * C + c] += dy[i * C + c];
 }
 
 /* ---- attention ---- */
@@ -262,8 +270,8 @@ bool interp_kernel(const Node *n)
 	case OP_max_pool2d_grad: pool(n, x[0], x[1], true, true); break;
 	case OP_avg_pool2d: pool(n, x[0], y, false, false); break;
 	case OP_avg_pool2d_grad: pool(n, NULL, x[0], false, true); break;
-	case OP_embedding: embedding(data(x[0]), x[1], data(y), dims(x[0])[1]); break;
-	case OP_embedding_grad: embedding_grad(data(y), x[0], data(x[1]), dims(y)[1]); break;
+	case OP_embedding: embedding(x[0], x[1], data(y)); break;
+	case OP_embedding_grad: embedding_grad(y, x[0], data(x[1])); break;
 	case OP_attention:
 	case OP_attention_grad: attention(n); break;
 	default: return false;
