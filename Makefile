@@ -9,7 +9,7 @@ B       := build
 DLC_SRC := dlc.c $(wildcard ir/base/*.c ir/*.c frontend/*.c passes/*.c codegen/*.c)
 GEN_SRC := $(B)/frontend/parser.c $(B)/frontend/scanner.c $(B)/frontend/std_dl.c $(B)/codegen/kernel_h.c \
            $(B)/codegen/special_h.c $(B)/codegen/plan_h.c $(B)/passes/picture_css.c $(B)/passes/page_css.c \
-           $(B)/passes/page_js.c
+           $(B)/passes/page_js.c $(B)/passes/machines_txt.c $(B)/passes/calibrate_dl.c
 RT_SRC  := $(wildcard runtime/*.c)
 DLC_OBJ := $(DLC_SRC:%.c=$(B)/%.o) $(GEN_SRC:%.c=%.o)
 RT_OBJ  := $(RT_SRC:%.c=$(B)/%.o)
@@ -49,6 +49,13 @@ $(B)/passes/%_css.c: passes/%.css tools/embed
 $(B)/passes/%_js.c: passes/%.js tools/embed
 	@mkdir -p $(@D)
 	tools/embed $*_js $< > $@
+# Built-in machine profiles, and what is timed for another one, embedded.
+$(B)/passes/calibrate_dl.c: passes/calibrate.dl tools/embed
+	@mkdir -p $(@D)
+	tools/embed calibrate_dl $< > $@
+$(B)/passes/%_txt.c: passes/%.txt tools/embed
+	@mkdir -p $(@D)
+	tools/embed $*_txt $< > $@
 $(filter $(B)/frontend/%,$(DLC_OBJ)): $(B)/frontend/parser.c $(B)/frontend/scanner.c
 
 # ---- tests: `check` is the fast whole, `check-all` adds training runs, sanitizers and a short fuzz ----

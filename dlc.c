@@ -19,6 +19,7 @@
 #include "ir/base/size.h"
 #include "ir/ir.h"
 #include "passes/answers.h"
+#include "passes/calibrate.h"
 #include "passes/check_plan.h"
 #include "passes/cost.h"
 #include "passes/pack_csv.h"
@@ -30,14 +31,14 @@
 enum { EXIT_DONE = 0, EXIT_INPUT = 1, EXIT_USAGE = 2, EXIT_BUG = 3 };
 
 typedef struct Options {
-	const char *input, *output, *target, *json, *emit, *stop_after, *passes, *machine, *cc, *svg, *page, *pack;
+	const char *input, *output, *target, *json, *emit, *stop_after, *passes, *machine, *cc, *svg, *page, *pack, *machine_file;
 	int64_t capacity;     /* of --pack; 0: as low as possible */
 	double seconds;
 	VEC(const char *) defines;
 	FrontOptions front;
 	PlannerOptions plan;
 	int threads;
-	bool no_build, min_budget, curve, explain, check_plan, keep_sources, debug, quiet;
+	bool calibrate, no_build, min_budget, curve, explain, check_plan, keep_sources, debug, quiet;
 } Options;
 
 typedef struct Command {
@@ -57,6 +58,7 @@ typedef struct Command {
 static const char usage_text[] =
 	"usage: dlc MODEL.dl [--mem-budget SIZE] [-o FILE] [options]      compiles a trainer that stays inside SIZE bytes\n"
 	"       dlc GRAPH.ir [options]                                    the same from IR text ('-': standard input)\n"
+	"       dlc --calibrate [--machine-file FILE] [--threads N]       measures this machine; predicted times are then of it\n"
 	"       dlc --pack FILE.csv [--capacity SIZE] [--seconds S]       places live ranges (id,lower,upper,size), adds 'offset'\n"
 	"\n"
 	"plan:     --mem-budget SIZE   bytes that the trainer may hold: 4G, 512M, 1.5GiB, 4GB, 4096 (default: unlimited)\n"
@@ -67,7 +69,7 @@ static const char usage_text[] =
 	"          --micro-batch N     samples of one micro-batch (default: chosen)\n"
 	"          --no-recompute      no replays    --optimizer-in-backward on|off    --allow-microbatch-stats\n"
 	"          --max-slowdown R    no plan slower than R times the unlimited one (default 10)\n"
-	"          --machine NAME      profile for predicted times    --threads N (default: all processors)\n"
+	"          --machine NAME|FILE profile for predicted times    --threads N (default: all processors)\n"
 	"model:    -D NAME=VALUE       overrides a const, train.KEY or DATA.KEY    --precision P    --seed N\n"
 	"output:   -o FILE             the trainer (default: the model's name)    --no-build    --keep-sources    --debug\n"
 	"          --json FILE         the plan as one JSON object ('-': standard output); with --curve: an array\n"
@@ -171,7 +173,7 @@ enum {
 	O_BUDGET = 256, O_MIN_BUDGET, O_MICRO, O_NO_RECOMPUTE, O_IN_BACKWARD, O_ALLOW_STATS, O_SLOWDOWN, O_MACHINE, O_THREADS,
 	O_PRECISION, O_SEED, O_NO_BUILD, O_KEEP, O_DEBUG, O_JSON, O_QUIET, O_EMIT, O_STOP, O_PASSES, O_CHECK, O_PRINT_AFTER,
 	O_PRINT_ALL, O_PRINT_CHANGED, O_TIME, O_VERIFY, O_LIST_PASSES, O_LIST_OPS, O_VERSION, O_HELP, O_TARGET,
-	O_PACK, O_CAPACITY, O_SECONDS,
+	O_CALIBRATE, O_MACHINE_FILE, O_PACK, O_CAPACITY, O_SECONDS,
 	O_CURVE, O_EXPLAIN, O_SVG, O_REPORT
 };
 
@@ -186,7 +188,8 @@ static const struct option long_options[] = {
 	{ "print-after", 1, 0, O_PRINT_AFTER }, { "print-after-all", 0, 0, O_PRINT_ALL },
 	{ "print-changed", 0, 0, O_PRINT_CHANGED }, { "time-passes", 0, 0, O_TIME }, { "verify-each", 0, 0, O_VERIFY },
 	{ "list-passes", 0, 0, O_LIST_PASSES }, { "list-ops", 0, 0, O_LIST_OPS }, { "version", 0, 0, O_VERSION },
-	{ "help", 0, 0, O_HELP }, { "target", 1, 0, O_TARGET }, { "pack", 1, 0, O_PACK },
+	{ "help", 0, 0, O_HELP }, { "target", 1, 0, O_TARGET }, { "pack", 1, 0, O_PACK }, { "calibrate", 0, 0, O_CALIBRATE },
+	{ "machine-file", 1, 0, O_MACHINE_FILE },
 	{ "capacity", 1, 0, O_CAPACITY }, { "seconds", 1, 0, O_SECONDS },
 	{ "curve", 0, 0, O_CURVE }, { "explain", 0, 0, O_EXPLAIN }, { "svg", 1, 0, O_SVG }, { "report", 1, 0, O_REPORT },
 	{ 0, 0, 0, 0 },
@@ -255,6 +258,8 @@ static bool set_option(Command *c, int opt, const char *arg)
 	case 'D': vec_push(c->arena, &o->defines, arg); return true;
 	case O_TARGET: o->target = arg; return true;
 	case O_PACK: o->pack = arg; return true;
+	case O_CALIBRATE: o->calibrate = true; return true;
+	case O_MACHINE_FILE: o->machine_file = arg; return true;
 	case O_CAPACITY: return parse_capacity(arg, &o->capacity);
 	case O_SECONDS: return parse_seconds(arg, &o->seconds);
 	case O_PRECISION: o->front.precision = c->cx.precision = arg; return true;
@@ -300,8 +305,6 @@ static int check_names(const Command *c)
 		return usage_error("--print-after: there is no pass '%s' (--list-passes names them)", c->cx.print_after);
 	if (!backend_find(o->target))
 		return usage_error("--target: '%s' is not built in (cpu is)", o->target);
-	if (!machine_find(o->machine))
-		return usage_error("--machine: there is no profile '%s' (there is: %s)", o->machine, machine_names(c->arena));
 	return -1;
 }
 
@@ -344,8 +347,12 @@ static int read_options(Command *c, int argc, char **argv)
 		if (!set_option(c, opt, optarg))
 			return EXIT_USAGE;
 	}
+	if (c->o.threads == 0)
+		c->o.threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
 	if (c->o.pack)
 		return optind < argc ? usage_error("--pack takes one file: what is '%s'?", argv[optind]) : -1;
+	if (c->o.calibrate)
+		return optind < argc ? usage_error("--calibrate takes no model: what is '%s'?", argv[optind]) : check_names(c);
 	if (optind >= argc)
 		return usage_error("expected a model (MODEL.dl) or a graph (GRAPH.ir)");
 	if (optind + 1 < argc)
@@ -353,8 +360,6 @@ static int read_options(Command *c, int argc, char **argv)
 	c->o.input = argv[optind];
 	c->o.front.defines = c->o.defines.at;
 	c->o.front.ndefines = (int)c->o.defines.len;
-	if (c->o.threads == 0)
-		c->o.threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
 	return check_names(c);
 }
 
@@ -384,6 +389,29 @@ static char *read_file(Arena *a, const char *path, size_t *len)
 	*len = text.len;
 	vec_push(a, &text, '\0');
 	return text.at;
+}
+
+/* --machine: a built-in profile by name, or a file. Without it: what --calibrate has stored, else generic-cpu. False after
+ * a message. */
+static bool choose_machine(Command *c)
+{
+	const char *told = c->o.machine, *path = told ? told : machine_path(c->arena);
+	const Machine *m = told ? machine_builtin(c->arena, told) : NULL;
+	char *text;
+	size_t len;
+
+	if (!m && path && access(path, F_OK) == 0) {
+		text = read_file(c->arena, path, &len);
+		if (!text || !(m = machine_parse(c->arena, path, text, stderr)))
+			return false;
+	} else if (!m && told) {
+		usage_error("--machine: there is no profile '%s' (a file, or one of: %s)", told, machine_names(c->arena));
+		return false;
+	} else if (!m) {
+		m = machine_builtin(c->arena, "generic-cpu");
+	}
+	c->cx.machine = machine_with_threads(c->arena, m, c->o.threads);
+	return true;
 }
 
 static bool is_ir(const char *path, const char *text)
@@ -559,8 +587,8 @@ static ReportNames names(const Command *c)
 {
 	Span at;
 
-	return (ReportNames){ c->o.target, precision_of(c->module, &c->cx, &at), c->plan_seconds,
-		              c->compile_seconds };
+	return (ReportNames){ c->o.target, precision_of(c->module, &c->cx, &at), c->cx.machine->name,
+		              c->plan_seconds, c->compile_seconds };
 }
 
 static const char *plan_json(Command *c)
@@ -656,7 +684,7 @@ static int write_file(Command *c, const char *path, Writer write)
 		write(c, stdout);
 		return -1;
 	}
-	if (stat(path, &st) == 0 && stat(c->o.input, &model) == 0 && st.st_dev == model.st_dev &&
+	if (c->o.input && stat(path, &st) == 0 && stat(c->o.input, &model) == 0 && st.st_dev == model.st_dev &&
 	    st.st_ino == model.st_ino)
 		return usage_error("'%s' would replace the model", path);
 	plain = lstat(path, &st) != 0 || S_ISREG(st.st_mode);
@@ -777,6 +805,66 @@ static int compile(Command *c)
 	return EXIT_DONE;
 }
 
+/* A model of --calibrate: a command of its own, up to the trainer. */
+static const Module *build_measured(void *ctx, const CalibrateModel *m)
+{
+	const Command *of = ctx;
+	Command c = { .arena = of->arena, .diag = of->diag, .o = of->o, .cx = of->cx, .backend = of->backend };
+	static const char *const unused[] = { "eval", "eval1", "predict", "predict1" };
+
+	c.o.input = "calibrate.dl";
+	c.o.output = m->path;
+	c.o.quiet = true;
+	c.o.front = (FrontOptions){ .defines = m->defines, .ndefines = m->ndefines };
+	c.o.plan = (PlannerOptions){ .budget = INT64_MAX, .micro_batch = m->micro_batch, .recompute = true,
+		                     .optimizer_in_backward = -1, .allow_microbatch_stats = true, .max_slowdown = 10 };
+	c.cx.facts = 0;
+	c.module = frontend_read(c.arena, c.diag, c.o.input, m->text, strlen(m->text), &c.o.front);
+	if (!c.module || derive(&c) >= 0 ||
+	    planner_run(c.module, &c.cx, &c.o.plan, &c.summary) != PLAN_OK)
+		return NULL;
+	for (size_t i = 0; i < sizeof unused / sizeof *unused; i++)
+		ir_remove_func(c.module, unused[i]);
+	return build(&c) < 0 ? c.module : NULL;
+}
+
+static void write_machine(Command *c, FILE *out)
+{
+	machine_print(out, c->cx.machine);
+}
+
+/* Makes the folders above a file. */
+static void make_folders(Command *c, const char *path)
+{
+	for (const char *s = strchr(path + 1, '/'); s; s = strchr(s + 1, '/'))
+		mkdir(arena_strndup(c->arena, path, (size_t)(s - path)), 0777);
+}
+
+/* --calibrate: measures, stores the profile and shows it. */
+static int measure_machine(Command *c)
+{
+	const char *path = c->o.machine_file ? c->o.machine_file : machine_path(c->arena);
+	const Machine *prior = machine_builtin(c->arena, "generic-cpu");
+	int code;
+
+	if (!path)
+		return usage_error("--calibrate: neither DLC_PROFILE nor HOME says where to store the profile (--machine-file FILE)");
+	c->cx.machine = machine_with_threads(c->arena, prior, c->o.threads);
+	c->cx.machine = calibrate(c->arena, prior, c->o.threads, build_measured, c, c->o.quiet, stderr);
+	if (!c->cx.machine)
+		return EXIT_USAGE;
+	if (strcmp(path, "-") != 0)
+		make_folders(c, path);
+	code = write_file(c, path, write_machine);
+	if (code >= 0 || strcmp(path, "-") == 0)
+		return code >= 0 ? code : EXIT_DONE;
+	if (!c->o.quiet) {
+		write_machine(c, stdout);
+		printf("# stored in %s\n", path);
+	}
+	return EXIT_DONE;
+}
+
 /* --pack: live ranges from a CSV file, placed. */
 static int pack(Command *c)
 {
@@ -800,7 +888,10 @@ static int run(Command *c, int argc, char **argv)
 	c->caps = (Capabilities){ .threads = c->o.threads, .strided_attention = c->backend->strided_attention,
 		                  .workspace = c->backend->workspace, .fusable = c->backend->fusable };
 	c->cx.caps = &c->caps;
-	c->cx.machine = machine_find(c->o.machine);
+	if (c->o.calibrate)
+		return measure_machine(c);
+	if (!choose_machine(c))
+		return EXIT_USAGE;
 	c->cx.micro_batch = c->o.plan.micro_batch;
 	c->cx.allow_microbatch_stats = c->o.plan.allow_microbatch_stats;
 	c->cx.optimizer_in_backward = c->o.plan.optimizer_in_backward != 0;

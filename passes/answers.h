@@ -60,6 +60,7 @@ typedef enum ViewPhase {
 } ViewPhase;
 
 typedef struct View {
+	const char *machine; /* profile of the predicted times */
 	Module *m;
 	Timeline *t;
 	TPlan plan;

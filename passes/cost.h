@@ -1,19 +1,15 @@
-/* Predicted times: a roofline over the machine profile. */
+/* Predicted times: how much of each cost of a machine profile a node is. */
 #ifndef DLC_PASSES_COST_H
 #define DLC_PASSES_COST_H
 
-#include "pass.h"
-
-/* A built-in profile by name ("generic-cpu", ...); NULL when unknown. NULL gives the default. */
-const Machine *machine_find(const char *name);
-/* All their names, "a, b, c"; in the arena. */
-const char *machine_names(Arena *a);
+#include "machine.h"
 
 /* Seconds of one execution of a node (one trip, for nodes in a loop). Views and variables cost nothing. */
 double cost_seconds(const Node *n, const Machine *m);
 
-/* Floating-point operations and bytes moved of one execution. */
-double cost_flops(const Node *n);
-double cost_bytes(const Node *n);
+/* Units of each cost in one execution, of the thread that has the most to do; the seconds are the sum of units times
+ * nanoseconds, FIXED + max(WORK, BYTES) + (1 - overlap) * min(WORK, BYTES). False: the node costs nothing, or names its
+ * seconds itself (`opaque`). */
+bool cost_units(const Node *n, const Machine *m, double unit[MACHINE_COSTS]);
 
 #endif

@@ -260,4 +260,5 @@ void explain_text(FILE *out, Arena *a, const View *v, const PlanSummary *s, cons
 	explain_replays(out, a, v, s);
 	explain_micro_batch(out, a, s, study);
 	explain_memory(out, a, s, study);
+	fprintf(out, "\nTimes are predictions for the machine '%s'\n", v->machine);
 }

@@ -40,13 +40,7 @@ typedef struct Capabilities {
 	bool (*fusable)(const Node *n);
 } Capabilities;
 
-/* A machine profile: rates for predicted times (built-in ones are in cost.c). */
-typedef struct Machine {
-	const char *name;
-	double flops_matmul, flops_conv, flops_ewise; /* per second, f32, all cores */
-	double bytes_per_second;                      /* memory traffic of kernels */
-	double launch_seconds;                        /* fixed cost of one kernel or call */
-} Machine;
+typedef struct Machine Machine; /* rates for predicted times: machine.h */
 
 typedef struct PassCtx {
 	Arena *arena;

@@ -46,6 +46,7 @@ static json_t *plan_object(const Module *m, const PlanSummary *s, const ReportNa
 	json_object_set_new(o, "model", json_string(m->name));
 	json_object_set_new(o, "target", json_string(n->target));
 	json_object_set_new(o, "precision", json_string(n->precision));
+	json_object_set_new(o, "machine", json_string(n->machine));
 	put_int(o, "batch", s->batch);
 	put_int(o, "micro_batch", s->micro_batch);
 	put_int(o, "accumulation_steps", s->accumulation_steps);

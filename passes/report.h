@@ -5,7 +5,7 @@
 #include "planner.h"
 
 typedef struct ReportNames {
-	const char *target, *precision;
+	const char *target, *precision, *machine;
 	double plan_seconds, compile_seconds;
 } ReportNames;
 

@@ -3,6 +3,7 @@
  * The function holds its plan: replays are nodes, offsets are values'. Its timeline and lives are
  * built again as the placement built them, so that every number here is the plan's own. */
 #include "answers.h"
+#include "machine.h"
 
 #include "report.h"
 
@@ -124,7 +125,7 @@ static void add_variables(Arena *a, View *v)
 View view_make(Arena *a, Module *m, const PassCtx *cx)
 {
 	Func *step = ir_find_func(m, "step");
-	View v = { .m = m, .t = timeline_build(a, step, cx), .arena = step->arena_bytes };
+	View v = { .machine = cx->machine->name, .m = m, .t = timeline_build(a, step, cx), .arena = step->arena_bytes };
 	size_t nvars = 0;
 	TLives lives;
 

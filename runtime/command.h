@@ -1,4 +1,4 @@
-/* The commands of a trainer: ./model train | eval | predict | sample | info | bench. */
+/* The commands of a trainer: ./model train | eval | predict | sample | info | bench | profile. */
 #ifndef DLC_RUNTIME_COMMAND_H
 #define DLC_RUNTIME_COMMAND_H
 
@@ -24,6 +24,7 @@ int command_predict(const Plan *plan, const Options *o);
 int command_sample(const Plan *plan, const Options *o);
 int command_info(const Plan *plan, const Options *o);
 int command_bench(const Plan *plan, const Options *o);
+int command_profile(const Plan *plan, const Options *o);
 
 /* Prints a failure ("error: ...") and gives its exit code. */
 int report(const Fail *f);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TRAIN = 1, EVAL = 2, PREDICT = 4, INFO = 8, BENCH = 16, SAMPLE = 32, ALL = 63 };
+enum { TRAIN = 1, EVAL = 2, PREDICT = 4, INFO = 8, BENCH = 16, SAMPLE = 32, PROFILE = 64, ALL = 127 };
 
 typedef struct Command {
 	const char *name;
@@ -27,6 +27,7 @@ static const Command commands[] = {
 	{ "sample", SAMPLE, command_sample, "continues a text, for models of text" },
 	{ "info", INFO, command_info, "the plan, the parameters and the data declared" },
 	{ "bench", BENCH, command_bench, "step times, on zeros where there are no data files" },
+	{ "profile", PROFILE, command_profile, "where the time of a step goes, beside what was predicted" },
 };
 
 typedef enum ArgKind { ARG_NONE, ARG_COUNT, ARG_NUMBER, ARG_SEED, ARG_TEXT, ARG_DATA } ArgKind;
@@ -43,13 +44,13 @@ typedef struct OptionRow {
 #define FIELD(NAME) offsetof(Options, NAME)
 
 static const OptionRow rows[] = {
-	{ "--steps", "N", TRAIN | BENCH, ARG_COUNT, FIELD(steps), 0,
+	{ "--steps", "N", TRAIN | BENCH | PROFILE, ARG_COUNT, FIELD(steps), 0,
 	  "optimizer steps in all, also after --resume" },
-	{ "--data", "NAME=PATH", TRAIN | EVAL | PREDICT | BENCH, ARG_DATA, 0, 0,
+	{ "--data", "NAME=PATH", TRAIN | EVAL | PREDICT | BENCH | PROFILE, ARG_DATA, 0, 0,
 	  "file or folder of a data set; NAME.KEY=VALUE another setting (test_x, validation, ...)" },
-	{ "--init", "FILE", TRAIN | EVAL | PREDICT | SAMPLE | BENCH, ARG_TEXT, FIELD(init), 0,
+	{ "--init", "FILE", TRAIN | EVAL | PREDICT | SAMPLE | BENCH | PROFILE, ARG_TEXT, FIELD(init), 0,
 	  "start from the weights of a safetensors file" },
-	{ "--resume", "PATH", TRAIN | EVAL | PREDICT | SAMPLE | BENCH, ARG_TEXT, FIELD(resume), 0,
+	{ "--resume", "PATH", TRAIN | EVAL | PREDICT | SAMPLE | BENCH | PROFILE, ARG_TEXT, FIELD(resume), 0,
 	  "continue from a checkpoint, or a folder's last one" },
 	{ "--out", "DIR", TRAIN, ARG_TEXT, FIELD(out), 0, "where checkpoints go (MODEL.run)" },
 	{ "--eval-every", "N", TRAIN, ARG_COUNT, FIELD(eval_every), 0, "evaluate every N steps" },
@@ -72,17 +73,17 @@ static const OptionRow rows[] = {
 	{ "--temperature", "X", SAMPLE, ARG_NUMBER, FIELD(temperature), 0,
 	  "logits are divided by it (1); 0: always the likeliest token" },
 	{ "--top-k", "N", SAMPLE, ARG_COUNT, FIELD(top_k), 1, "draw from the N likeliest tokens" },
-	{ "--threads", "N", TRAIN | EVAL | PREDICT | SAMPLE | BENCH, ARG_COUNT, FIELD(threads), 1,
+	{ "--threads", "N", TRAIN | EVAL | PREDICT | SAMPLE | BENCH | PROFILE, ARG_COUNT, FIELD(threads), 1,
 	  "threads, at most what the plan allows (OMP_NUM_THREADS)" },
-	{ "--seed", "N", TRAIN | EVAL | PREDICT | SAMPLE | BENCH, ARG_SEED, FIELD(seed), 0,
+	{ "--seed", "N", TRAIN | EVAL | PREDICT | SAMPLE | BENCH | PROFILE, ARG_SEED, FIELD(seed), 0,
 	  "seed of initial values, order, dropout and samples" },
-	{ "--no-shuffle", NULL, TRAIN | BENCH, ARG_NONE, FIELD(no_shuffle), 0,
+	{ "--no-shuffle", NULL, TRAIN | BENCH | PROFILE, ARG_NONE, FIELD(no_shuffle), 0,
 	  "samples in the order of the files" },
 	{ "--check-memory", NULL, TRAIN, ARG_NONE, FIELD(check_memory), 0,
 	  "measure what the run really writes of its arena" },
 	{ "--check-nan", NULL, TRAIN, ARG_NONE, FIELD(check_nan), 0,
 	  "check each result; stop at the first that is not finite" },
-	{ "--json", NULL, EVAL | INFO | BENCH, ARG_NONE, FIELD(json), 0,
+	{ "--json", NULL, EVAL | INFO | BENCH | PROFILE, ARG_NONE, FIELD(json), 0,
 	  "one JSON object on standard output" },
 	{ "--quiet", NULL, TRAIN | PREDICT, ARG_NONE, FIELD(quiet), 0, "print errors only" },
 };
@@ -252,7 +253,7 @@ static int unknown_command(const char *name)
 	for (int i = 0; i < COMMANDS; i++)
 		if (distance(name, commands[i].name) <= 2)
 			fail_add(&f, "; did you mean '%s'?", commands[i].name);
-	fail_add(&f, "\nthe commands are train, eval, predict, sample, info, bench; --help explains them");
+	fail_add(&f, "\nthe commands are train, eval, predict, sample, info, bench, profile; --help explains them");
 	return report(&f);
 }
 

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { SCALAR_BYTES = 8, LOOP_DEPTH = 8 };
 
@@ -308,6 +309,26 @@ static bool run_step(Run *r, const PlanFunc *func, int index, const PlanEnv *env
 	return true;
 }
 
+static double clock_seconds(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* run_step, and how long it took where that is asked for. */
+static bool run_timed(Run *r, const PlanFunc *func, int index, const PlanEnv *env, RunCall *call,
+		      Fail *f)
+{
+	if (!r->times)
+		return run_step(r, func, index, env, call, f);
+	double start = clock_seconds();
+	bool ok = run_step(r, func, index, env, call, f);
+	r->times[index].seconds += clock_seconds() - start;
+	r->times[index].runs++;
+	return ok;
+}
+
 bool run_call(Run *r, const PlanFunc *func, RunCall *call, Fail *f)
 {
 	struct {
@@ -332,7 +353,7 @@ bool run_call(Run *r, const PlanFunc *func, RunCall *call, Fail *f)
 				i = loop[depth - 1].first;
 			else
 				depth--;
-		} else if (!run_step(r, func, i, &env, call, f)) {
+		} else if (!run_timed(r, func, i, &env, call, f)) {
 			return false;
 		} else if (r->check_nan && !check_result(r, s, &env, call)) {
 			return true;

@@ -13,6 +13,13 @@
 
 typedef struct RunFunc RunFunc;
 
+/* Where the time of a call goes: each run of a step adds to its entry. One entry for each step of
+ * the function. */
+typedef struct RunTime {
+	double seconds;
+	int64_t runs;
+} RunTime;
+
 typedef struct Run {
 	const Plan *plan;
 	ArenaMap arena;
@@ -20,6 +27,7 @@ typedef struct Run {
 	bool check_memory, check_nan;
 	PrimLib *lib;
 	RunFunc *prepared; /* one for each plan function */
+	RunTime *times;    /* of the function that is called next; NULL: no clock is read */
 } Run;
 
 /* Fills `dst` with samples [first, first+n) of this call for plan->inputs[input]. */

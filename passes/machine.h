@@ -1,0 +1,50 @@
+/* Machine profiles: what the costs of machine.def are here. Built-in ones make plans reproducible; `dlc --calibrate`
+ * (calibrate.h) measures this machine and stores one, which is then the default. */
+#ifndef DLC_PASSES_MACHINE_H
+#define DLC_PASSES_MACHINE_H
+
+#include "pass.h"
+
+typedef enum MachineCost {
+#define COST(name, group, per, doc) COST_##name,
+#include "machine.def"
+#undef COST
+	MACHINE_COSTS
+} MachineCost;
+
+typedef enum MachineGroup { COST_FIXED, COST_WORK, COST_BYTES } MachineGroup;
+
+typedef struct MachineRow {
+	const char *name, *per, *doc;
+	MachineGroup group;
+} MachineRow;
+
+extern const MachineRow machine_rows[MACHINE_COSTS];
+
+struct Machine {
+	const char *name;
+	int threads;          /* that work at one time, where there is enough to do; a GPU is one */
+	int measured_threads; /* that shared the memory when it was measured: more get no more of it */
+	double own_cache;     /* bytes of a processor's own cache */
+	double shared_cache;  /* bytes of the cache that all share; 0: none */
+	double fork_work;     /* rough operations below which a kernel stays on one thread */
+	double overlap;       /* 1: arithmetic and traffic hide each other (a roofline); 0: they add up */
+	double ns[MACHINE_COSTS];
+};
+
+/* A built-in profile; NULL when there is none of that name. */
+const Machine *machine_builtin(Arena *a, const char *name);
+/* All their names, "a, b, c"; in the arena. */
+const char *machine_names(Arena *a);
+/* Where a calibrated profile lies: $DLC_PROFILE, else dlc/machine.profile in $XDG_CONFIG_HOME or ~/.config; NULL where
+ * the environment names no place. Whether there is one is another question. */
+const char *machine_path(Arena *a);
+
+/* The profile of a text; NULL after a diagnostic about `path` on `err` ("file.profile:7: ..."). */
+const Machine *machine_parse(Arena *a, const char *path, const char *text, FILE *err);
+/* Writes what machine_parse reads, with rates beside the numbers. */
+void machine_print(FILE *out, const Machine *m);
+/* The same machine, planned for this many threads (a GPU stays as it is). */
+const Machine *machine_with_threads(Arena *a, const Machine *m, int threads);
+
+#endif

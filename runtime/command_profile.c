@@ -1,0 +1,198 @@
+/* profile: the time of each step of the plan, beside the compiler's prediction.
+ *
+ * Method. Each optimizer step is run with a clock around every step of the plan (Run.times). Of the
+ * times that one of them has taken (in a loop: the mean over its trips), the median over all
+ * optimizer steps is shown: what else the machine does disturbs single runs. The table adds up what
+ * has one name. */
+#include "command.h"
+
+#include "metrics.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PROFILE_WARM_UP = 3, PROFILE_STEPS = 20 };
+
+/* A step of the plan, or all those of one name. */
+typedef struct Row {
+	const PlanStep *step;
+	int64_t runs;               /* in one optimizer step */
+	double measured, predicted; /* seconds of one run; of a name: of all its runs */
+} Row;
+
+typedef struct Profile {
+	const PlanFunc *func;
+	int64_t steps;
+	RunTime *times; /* of one optimizer step */
+	float *seconds; /* [plan step][optimizer step], of one run */
+	double *whole;  /* [optimizer step] */
+	Row *row;       /* one for each plan step */
+} Profile;
+
+static int by_value(const void *a, const void *b)
+{
+	float x = *(const float *)a, y = *(const float *)b;
+	return (x > y) - (x < y);
+}
+
+static int by_whole(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const Row *)a)->step->name, ((const Row *)b)->step->name);
+}
+
+static int by_time(const void *a, const void *b)
+{
+	double x = ((const Row *)a)->measured, y = ((const Row *)b)->measured;
+	return (x < y) - (x > y);
+}
+
+static bool profile_open(Profile *p, const Plan *plan, int64_t steps, Fail *f)
+{
+	*p = (Profile){ .func = run_find(plan, "step"), .steps = steps };
+	if (!p->func)
+		return fail(f, EXIT_BUG, "the plan has no function 'step'");
+	size_t n = (size_t)p->func->nsteps, s = (size_t)steps;
+	p->times = calloc(n + 1, sizeof *p->times);
+	p->seconds = calloc(n * s + 1, sizeof *p->seconds);
+	p->whole = calloc(s, sizeof *p->whole);
+	p->row = calloc(n + 1, sizeof *p->row);
+	return (p->times && p->seconds && p->whole && p->row) ||
+	       fail(f, EXIT_FILES, "out of memory");
+}
+
+static void profile_close(Profile *p)
+{
+	free(p->times);
+	free(p->seconds);
+	free(p->whole);
+	free(p->row);
+}
+
+static bool measure(Profile *p, Trainer *t, Fail *f)
+{
+	StepResult r;
+	int n = p->func->nsteps;
+	for (int64_t s = -PROFILE_WARM_UP; s < p->steps; s++) {
+		memset(p->times, 0, (size_t)n * sizeof *p->times);
+		t->run.times = p->times;
+		bool ok = trainer_step(t, &r, NULL, f);
+		t->run.times = NULL;
+		if (!ok)
+			return false;
+		if (s < 0)
+			continue;
+		p->whole[s] = r.seconds;
+		for (int i = 0; i < n; i++)
+			if (p->times[i].runs > 0)
+				p->seconds[i * p->steps + s] =
+					(float)(p->times[i].seconds / (double)p->times[i].runs);
+	}
+	qsort(p->whole, (size_t)p->steps, sizeof *p->whole, by_whole);
+	for (int i = 0; i < n; i++) {
+		float *x = p->seconds + i * p->steps;
+		qsort(x, (size_t)p->steps, sizeof *x, by_value);
+		p->row[i] = (Row){ &p->func->steps[i], p->times[i].runs, (double)x[p->steps / 2],
+				   p->func->steps[i].seconds };
+	}
+	return true;
+}
+
+static double sum_predicted(const Profile *p)
+{
+	double sum = 0;
+	for (int i = 0; i < p->func->nsteps; i++)
+		sum += (double)p->row[i].runs * p->row[i].predicted;
+	return sum;
+}
+
+static void print_json(const Profile *p, int threads)
+{
+	const char *between = "";
+	printf("{\"step_seconds_median\":%.9g,\"step_seconds_predicted\":%.9g,\"threads\":%d,"
+	       "\"steps\":[",
+	       p->whole[p->steps / 2], sum_predicted(p), threads);
+	for (int i = 0; i < p->func->nsteps; i++) {
+		const Row *r = &p->row[i];
+		printf("%s\n{\"name\":", between);
+		json_print_string(stdout, r->step->name);
+		printf(",\"source\":");
+		json_print_string(stdout, r->step->source);
+		printf(",\"runs\":%" PRId64 ",\"seconds\":%.6g,\"predicted\":%.6g}", r->runs,
+		       r->measured, r->predicted);
+		between = ",";
+	}
+	printf("]}\n");
+}
+
+/* Adds up rows of one name in place; returns how many there are. */
+static int group(Row *row, int n)
+{
+	int groups = 0;
+	for (int i = 0; i < n; i++) {
+		row[i].measured *= (double)row[i].runs;
+		row[i].predicted *= (double)row[i].runs;
+	}
+	qsort(row, (size_t)n, sizeof *row, by_name);
+	for (int i = 0; i < n; i++) {
+		if (groups > 0 && !by_name(&row[groups - 1], &row[i])) {
+			row[groups - 1].runs += row[i].runs;
+			row[groups - 1].measured += row[i].measured;
+			row[groups - 1].predicted += row[i].predicted;
+		} else {
+			row[groups++] = row[i];
+		}
+	}
+	qsort(row, (size_t)groups, sizeof *row, by_time);
+	return groups;
+}
+
+static void print_text(Profile *p, int threads)
+{
+	double all = 0, whole = p->whole[p->steps / 2], predicted = sum_predicted(p);
+	int n = 0;
+	for (int i = 0; i < p->func->nsteps; i++)
+		if (p->row[i].runs > 0)
+			p->row[n++] = p->row[i];
+	n = group(p->row, n);
+	for (int i = 0; i < n; i++)
+		all += p->row[i].measured;
+	printf("step: %.3f ms, predicted %.3f ms (median of %" PRId64 " steps, %d threads)\n\n",
+	       1e3 * whole, 1e3 * predicted, p->steps, threads);
+	printf("   runs    share   measured  predicted  step of the plan\n");
+	for (int i = 0; i < n; i++) {
+		const Row *r = &p->row[i];
+		printf("%7" PRId64 "  %5.1f %%  %7.3f ms %7.3f ms  %s\n", r->runs,
+		       all > 0 ? 100 * r->measured / all : 0, 1e3 * r->measured,
+		       1e3 * r->predicted, r->step->name);
+	}
+}
+
+int command_profile(const Plan *plan, const Options *o)
+{
+	Fail f = { 0 };
+	Trainer t;
+	Profile p;
+	TrainerOptions to = trainer_options(o);
+	to.zeros_without_data = true;
+	if (!trainer_open(&t, plan, &to, "step", &f))
+		return report(&f);
+	if (t.synthetic)
+		fprintf(stderr, "note: no data files; the inputs are zeros\n");
+	bool ok = profile_open(&p, plan, o->steps > 0 ? o->steps : PROFILE_STEPS, &f) &&
+		  load_weights(&t, o, &f) && measure(&p, &t, &f);
+	if (ok && o->json)
+		print_json(&p, t.run.threads);
+	else if (ok)
+		print_text(&p, t.run.threads);
+	profile_close(&p);
+	trainer_close(&t);
+	return ok ? EXIT_DONE : report(&f);
+}

@@ -1,0 +1,238 @@
+/* Machine profiles and what is predicted with them: text both ways, what is refused and where, the fit of costs to times, and what
+ * must hold of any prediction. */
+#include "passes/cost.h"
+#include "passes/machine_fit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int passed, failed;
+
+static void check(const char *what, bool good)
+{
+	if (good) {
+		passed++;
+	} else {
+		failed++;
+		printf("FAIL %s\n", what);
+	}
+}
+
+/* ---- text ---- */
+
+static const char *printed(Arena *a, const Machine *m)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+	const char *copy;
+
+	machine_print(f, m);
+	fclose(f);
+	copy = arena_strndup(a, text, len);
+	free(text);
+	return copy;
+}
+
+static void test_round_trip(Arena *a)
+{
+	const char *names = machine_names(a);
+	int n = 0;
+
+	for (const char *s = names; *s; n++) {
+		size_t len = strcspn(s, ",");
+		const char *name = arena_strndup(a, s, len), *text;
+		const Machine *m = machine_builtin(a, name), *again;
+
+		check(name, m && strcmp(m->name, name) == 0);
+		if (m) {
+			text = printed(a, m);
+			again = machine_parse(a, "f", text, stderr);
+			check("a profile is read back", again && memcmp(again->ns, m->ns, sizeof m->ns) == 0 &&
+			                                        again->overlap == m->overlap && again->threads == m->threads);
+			check("and prints as itself", again && strcmp(printed(a, again), text) == 0);
+		}
+		s += len;
+		s += strspn(s, ", ");
+	}
+	check("there are profiles of a processor and three GPUs", n == 4);
+	check("and no other", !machine_builtin(a, "h201") && !machine_builtin(a, ""));
+}
+
+/* `from` is replaced by `to` in the text of a profile: refused, with these words. */
+static void refuse(Arena *a, const char *from, const char *to, const char *words)
+{
+	const char *text = printed(a, machine_builtin(a, "generic-cpu")), *at = strstr(text, from);
+	char said[512] = "";
+	FILE *err = fmemopen(said, sizeof said, "w");
+	const Machine *m;
+
+	text = arena_printf(a, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+	m = machine_parse(a, "f", text, err);
+	fclose(err);
+	check(words, !m && strstr(said, words));
+	if (!strstr(said, words))
+		printf("     said: %s", said);
+}
+
+static void test_refusals(Arena *a)
+{
+	refuse(a, "profile 1", "profile 2", "f:1: error: expected 'dlc machine profile 1', got 'dlc machine profile 2'");
+	refuse(a, "dlc machine", "", "f:1: error: expected 'dlc machine profile 1'");
+	refuse(a, "name generic-cpu", "name", "f:2: error: 'name' has no value");
+	refuse(a, "name generic-cpu\n", "", "error: 'name' is missing");
+	refuse(a, "name generic-cpu", "name a\nname b", "f:3: error: 'name' is there twice");
+	refuse(a, "threads          2", "threads 0", "f:3: error: threads: expected a whole number from 1 to 1024, got '0'");
+	refuse(a, "threads          2", "threads 1.5", "f:3: error: threads: expected a whole number");
+	refuse(a, "\nkernel ", "\nkernels ", "error: unknown key 'kernels'");
+	refuse(a, "\nkernel ", "\nfork 1\nkernel ", "error: 'fork' is there twice");
+	refuse(a, "\nfork ", "\n# ", "error: 'fork' is missing");
+	refuse(a, "\nfar  ", "\nfar nan # ", "error: far: expected a number from 0 to 1e+12, got 'nan'");
+	refuse(a, "\nfar  ", "\nfar -1 # ", "got '-1'");
+	refuse(a, "\nfar  ", "\nfar 1e999 # ", "got '1e999'");
+	refuse(a, "\nfar  ", "\nfar 1x # ", "got '1x'");
+	refuse(a, "# nanoseconds", "dlc machine profile 1\n# ", "error: more than one profile");
+}
+
+/* ---- fit ---- */
+
+static double uniform(uint64_t *state)
+{
+	*state = *state * 6364136223846793005u + 1442695040888963407u;
+	return (double)(*state >> 11) * 0x1p-53;
+}
+
+/* Times made from a machine's costs give those costs back, whatever one starts from. */
+static void test_fit(Arena *a, double noise, double near, double overlap)
+{
+	enum { N = 3000, COSTS = 5 };
+	static const MachineCost some[COSTS] = { COST_kernel, COST_simple, COST_product_f32, COST_near, COST_far };
+	Machine truth = *machine_builtin(a, "generic-cpu"), m = truth;
+	MachineSample *s = ARENA_ARRAY(a, N, MachineSample);
+	uint64_t state = 7;
+	bool good = true;
+
+	truth.overlap = m.overlap = overlap;
+	for (int k = 0; k < N; k++) {
+		double sum[3] = { 0 };
+
+		for (int i = 0; i < COSTS; i++) {
+			s[k].unit[some[i]] = some[i] == COST_kernel ? 1 : exp(uniform(&state) * 12);
+			sum[machine_rows[some[i]].group] += s[k].unit[some[i]] * truth.ns[some[i]] * 1e-9;
+		}
+		s[k].seconds = sum[0] + fmax(sum[1], sum[2]) + (1 - overlap) * fmin(sum[1], sum[2]);
+		s[k].seconds *= 1 + noise * (2 * uniform(&state) - 1);
+		if (noise > 0 && k % 20 == 0)
+			s[k].seconds *= 10; /* something else ran in between */
+		s[k].weight = 1;
+	}
+	for (int i = 0; i < COSTS; i++)
+		m.ns[some[i]] *= i % 2 ? 3 : 0.3;
+	machine_fit(a, &m, s, N);
+	for (int i = 0; i < COSTS; i++) {
+		double off = fabs(m.ns[some[i]] / truth.ns[some[i]] - 1);
+
+		if (off > near)
+			printf("     %s: %g, expected %g\n", machine_rows[some[i]].name, m.ns[some[i]], truth.ns[some[i]]);
+		good = good && off <= near;
+	}
+	check(noise > 0 ? "noisy times give costs" : "exact times give their costs", good);
+	check("costs that no time tells about stay", m.ns[COST_attention] == truth.ns[COST_attention]);
+}
+
+/* A cost that would have to be negative is 0. */
+static void test_nonnegative(Arena *a)
+{
+	Machine m = *machine_builtin(a, "generic-cpu");
+	MachineSample s[2] = { { .seconds = 1e-6, .weight = 1 }, { .seconds = 1e-7, .weight = 1 } };
+
+	s[0].unit[COST_kernel] = s[1].unit[COST_kernel] = 1;
+	s[1].unit[COST_simple] = 1000;
+	machine_fit(a, &m, s, 2);
+	check("no cost is negative", m.ns[COST_simple] >= 0 && m.ns[COST_kernel] >= 0);
+}
+
+/* ---- predictions ---- */
+
+/* Seconds of a step without its inputs. */
+static double seconds_of(Arena *a, Diag *d, const char *machine, int threads, const char *body)
+{
+	const char *text = arena_printf(a, "module \"m\" batch 4 {\n  func @step batch 4 {\n%s  }\n}\n", body);
+	Module *m = ir_parse(a, d, "test", text, strlen(text));
+	const Machine *with = machine_with_threads(a, machine_builtin(a, machine), threads);
+	double sum = 0;
+
+	if (!m)
+		return NAN;
+	for (const Node *n = ir_find_func(m, "step")->body->first; n; n = n->next)
+		sum += n->op == OP_input ? 0 : cost_seconds(n, with);
+	return sum;
+}
+
+static const char *matmul(Arena *a, int m, int k, int n, const char *type)
+{
+	return arena_printf(a, "    %%0 = input {name = \"d.x\"} : %s[%d,%d]\n    %%1 = input {name = \"d.y\"} : %s[%d,%d]\n"
+	                       "    %%2 = matmul %%0, %%1 {ta = false, tb = false} : %s[%d,%d]\n", type, m, k, type, k, n, type, m, n);
+}
+
+static const char *unary(Arena *a, const char *op, int n)
+{
+	return arena_printf(a, "    %%0 = input {name = \"d.x\"} : f32[%d]\n    %%1 = fused %%0 : f32[%d] {\n      (%%a0 : f32[%d])\n"
+	                       "      %%b0 = %s %%a0 : f32[%d]\n      yield %%b0\n    }\n", n, n, n, op, n);
+}
+
+static void test_predictions(Arena *a, Diag *d)
+{
+	static const char *const machines[] = { "generic-cpu", "h200", "a100", "rtx4090" };
+
+	for (int i = 0; i < 4; i++) {
+		const char *m = machines[i];
+		double last = 0, t;
+
+		for (int n = 16; n <= 4096; n *= 4) {
+			t = seconds_of(a, d, m, 2, matmul(a, n, n, n, "f32"));
+			check("a larger product takes longer", t > last);
+			last = t;
+		}
+		last = 0;
+		for (int n = 64; n <= 1 << 24; n *= 4) {
+			t = seconds_of(a, d, m, 2, unary(a, "exp", n));
+			check("a larger array takes longer or as long", t >= last);
+			last = t;
+		}
+		check("exp is no cheaper than neg", seconds_of(a, d, m, 2, unary(a, "exp", 65536)) >=
+		                                            seconds_of(a, d, m, 2, unary(a, "neg", 65536)));
+		check("a narrow product wastes time",
+		      seconds_of(a, d, m, 2, matmul(a, 4, 1024, 1024, "f32")) > seconds_of(a, d, m, 2, matmul(a, 1024, 1024, 1024, "f32")) / 256);
+	}
+	check("two threads are faster where there is much to do",
+	      seconds_of(a, d, "generic-cpu", 2, matmul(a, 512, 512, 512, "f32")) <
+	              0.6 * seconds_of(a, d, "generic-cpu", 1, matmul(a, 512, 512, 512, "f32")));
+	check("and not for a small kernel", seconds_of(a, d, "generic-cpu", 2, unary(a, "neg", 64)) ==
+	                                            seconds_of(a, d, "generic-cpu", 1, unary(a, "neg", 64)));
+	check("a GPU has its tensor cores for 16 bits",
+	      seconds_of(a, d, "h200", 2, matmul(a, 4096, 4096, 4096, "bf16")) <
+	              seconds_of(a, d, "h200", 2, matmul(a, 4096, 4096, 4096, "f32")) / 8);
+	check("and does not know threads", seconds_of(a, d, "h200", 2, unary(a, "exp", 1 << 20)) ==
+	                                           seconds_of(a, d, "h200", 64, unary(a, "exp", 1 << 20)));
+	check("products come near to the data sheet",
+	      fabs(seconds_of(a, d, "h200", 1, matmul(a, 8192, 8192, 8192, "bf16")) / (2.0 * 8192 * 8192 * 8192 / 989e12) - 1 / 0.7) < 0.1);
+}
+
+int main(void)
+{
+	Arena *a = arena_new();
+	Diag *d = diag_new(a, stdout, 20);
+
+	test_round_trip(a);
+	test_refusals(a);
+	test_fit(a, 0, 1e-2, 0);
+	test_fit(a, 0, 1e-2, 1);
+	test_fit(a, 0.1, 0.1, 0);
+	test_nonnegative(a);
+	test_predictions(a, d);
+	arena_free(a);
+	printf("%d passed, %d failed\n", passed, failed);
+	return failed > 0;
+}
