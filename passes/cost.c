@@ -327,15 +327,21 @@ static void conv_units(const Node *n, const Machine *m, MachineCost kind, double
 
 enum { QUERIES = 32, KEYS = 64 }; /* of a block of attention */
 
-/* Scores of one head that are computed, in whole blocks; a causal one leaves out the blocks beyond the diagonal. */
+/* Scores of one head that are computed, in whole blocks; blocks that a causal mask or a window hides are left out. */
 static double scores(const Node *n)
 {
-	int64_t q = n->arg[0]->type.dim[1], k = n->arg[1]->type.dim[1], sum = 0;
+	int64_t q = n->arg[0]->type.dim[1], k = n->arg[1]->type.dim[1], window = ir_int(n, "window"), sum = 0;
+	bool causal = ir_int(n, "causal") != 0;
 
 	for (int64_t i = 0; i < q; i += QUERIES) {
-		int64_t end = ir_int(n, "causal") && i + QUERIES < k ? i + QUERIES : k;
+		int64_t first = window > 0 && i >= window ? i - window + 1 : 0, end = k;
 
-		sum += (end + KEYS - 1) / KEYS;
+		if (causal && i + QUERIES < k)
+			end = i + QUERIES;
+		else if (!causal && window > 0 && i + QUERIES - 1 + window < k)
+			end = i + QUERIES - 1 + window;
+		if (first < end)
+			sum += (end + KEYS - 1) / KEYS - first / KEYS;
 	}
 	return (double)sum * QUERIES * KEYS;
 }
