@@ -280,7 +280,7 @@ static double type_factor(const Node *n, const Machine *m)
 {
 	double whole = m->ns[COST_product_f32];
 
-	return whole > 0 ? m->ns[product_cost(n->res[0]->type.dtype)] / whole : 1;
+	return whole > 0 ? m->ns[product_cost(n->arg[0]->type.dtype)] / whole : 1;
 }
 
 static void matmul_units(const Node *n, const Machine *m, MachineCost kind, double *unit)
@@ -290,7 +290,7 @@ static void matmul_units(const Node *n, const Machine *m, MachineCost kind, doub
 
 	(void)kind;
 	unit[COST_call] = 1;
-	unit[product_cost(n->res[0]->type.dtype)] = ir_ops[n->op].flops(n) / t;
+	unit[product_cost(n->arg[0]->type.dtype)] = ir_ops[n->op].flops(n) / t;
 	unit[ta ? COST_product_at : COST_product_a] += (double)type_elems(&n->arg[0]->type) / t;
 	unit[tb ? COST_product_bt : COST_product_b] += (double)type_elems(&n->arg[1]->type) / t;
 	unit[COST_product_c] = c / t;
