@@ -19,6 +19,7 @@
 #include "recompute.h"
 #include "schedule.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -70,14 +71,8 @@ static bool add_candidate(Planner *p, int64_t micro_batch, double *max_seconds)
 	if (!lower(c.func, p, micro_batch))
 		return false;
 	c.timeline = timeline_build(p->arena, c.func, p->cx);
-	if (!p->o->recompute) {
-		c.trajectory.plan = ARENA_NEW(p->arena, TPlan);
-		c.trajectory.plan[0] = timeline_plain(c.timeline, p->arena);
-		timeline_lives(c.timeline, p->arena, &c.trajectory.plan[0], NULL);
-		c.trajectory.n = 1;
-	} else {
-		c.trajectory = recompute_trajectory(c.timeline, p->arena, *max_seconds);
-	}
+	c.trajectory = p->o->recompute ? recompute_trajectory(c.timeline, p->arena, *max_seconds)
+	                               : recompute_nothing(c.timeline, p->arena);
 	/* The first candidate, the largest micro-batch, is the measure of slowness. */
 	if (p->candidates.len == 0)
 		*max_seconds = c.trajectory.plan[0].seconds * p->o->max_slowdown;
@@ -148,10 +143,11 @@ static int64_t arena_of(Planner *p, const Choice *c)
 
 	if (*known == 0) {
 		Arena *scratch = arena_new();
-		TPlan plan = c->candidate->trajectory.plan[c->plan];
+		TPlan plan = recompute_plan(&c->candidate->trajectory, c->plan, scratch);
 		TLives lives = timeline_lives(c->candidate->timeline, scratch, &plan, NULL);
 		int64_t *offset = ARENA_ARRAY(scratch, lives.n, int64_t);
 
+		assert(plan.live_bytes == c->candidate->trajectory.plan[c->plan].live_bytes);
 		*known = timeline_place(c->candidate->timeline, scratch, &lives, 0, PLACE_ROUNDS, offset);
 		arena_free(scratch);
 	}
@@ -308,8 +304,8 @@ static void summarize(Planner *p, const Choice *c, const Choice *least, int64_t 
 {
 	const Timeline *t = c->candidate->timeline;
 	Arena *scratch = arena_new();
-	TPlan plan = c->candidate->trajectory.plan[c->plan];
-	TPlan plain = c->candidate->trajectory.plan[0];
+	TPlan plan = recompute_plan(&c->candidate->trajectory, c->plan, scratch);
+	const Sketch *plain = &c->candidate->trajectory.plan[0];
 	TLives lives = timeline_lives(t, scratch, &plan, NULL);
 
 	*out = (PlanSummary){ .batch = p->m->batch, .budget_bytes = budget, .min_budget_bytes = arena_of(p, least) };
@@ -325,8 +321,8 @@ static void summarize(Planner *p, const Choice *c, const Choice *least, int64_t 
 	sum_peak(t, &plan, &lives, &out->peak);
 	for (int32_t i = 0; i < plan.nsteps; i++)
 		out->recompute_nodes += plan.step[i].replay;
-	out->recompute_seconds = plan.seconds - plain.seconds;
-	out->recompute_bytes_saved = plain.live_bytes - plan.live_bytes;
+	out->recompute_seconds = c->seconds - plain->seconds;
+	out->recompute_bytes_saved = plain->live_bytes - plan.live_bytes;
 	arena_free(scratch);
 }
 
@@ -370,8 +366,10 @@ static void materialize(Planner *p, const Choice *c)
 {
 	Func *f = c->candidate->func;
 
+	TPlan plan = recompute_plan(&c->candidate->trajectory, c->plan, p->arena);
+
 	show_lowering(p, c);
-	recompute_apply(c->candidate->timeline, p->arena, &c->candidate->trajectory.plan[c->plan]);
+	recompute_apply(c->candidate->timeline, p->arena, &plan);
 	for (size_t i = 0; i < p->candidates.len; i++)
 		if (p->candidates.at[i].func != f)
 			ir_remove_func(p->m, p->candidates.at[i].func->name);

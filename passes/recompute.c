@@ -1,490 +1,445 @@
 /* recompute: drop forward values and replay them just before their next use.
  *
- * Method: greedy eviction at the peak. A plan is a sequence of steps; where the sum of live bytes is largest, every buffer that
- * is live but not touched there lies in a gap between two of its uses:
+ *     h = gelu(u) ... [peak] ... dw = matmul(h, dy)   ==>   h = gelu(u) ... [peak] ... h' = gelu(u); dw = matmul(h', dy)
  *
- *     h = gelu(u) ... [peak] ... dw = matmul(h, dy)
- *                                                       ==>   h = gelu(u) ... [peak] ... h' = gelu(u); dw = matmul(h', dy)
+ * The state of the search (stages.c) says over which gaps between two uses a buffer is held; the replays follow from that.
+ * Targets for the peak descend geometrically. For each:
  *
- * Dropping it there costs a replay of its producer just before the next use, and of that replay's operands where they are not
- * live either: they are kept on a little longer when they cross the peak anyway, else replayed themselves. The gap with the
- * fewest seconds per byte goes first; then the peak is found again. Where many gaps lie at the peak, a share of them goes
- * at once (none that another's replay relies on), so that the number of rounds does not grow with the depth of a model. A replay is a use of its operands, so chains of replays
- * start at the nearest kept value, and what was dropped once can be dropped again between later uses.
+ *   1. evict: among the held gaps that lie over stages above the target, drop the one with the fewest seconds per byte and stage
+ *      relieved, until no stage is above it. Seconds count what the replay must itself replay, less what two bundles then share:
+ *      where a replay makes a value that a later stage replays too, it is held from one to the other if it fits.
+ *      At the peak itself, gaps that end or begin there are candidates as well, and so is holding what its bundle makes.
+ *   2. restore: hold what fits below the target again, the most seconds per byte first.
+ *   3. exchange (as far as the work limit goes): hold one gap more, evict and restore again, keep the better of both.
  *
- * Every new low of the peak is a plan of the trajectory. Seconds only grow along it, so the first plan whose placed arena fits
- * a budget is the fastest of the trajectory that does.
+ * Each new low of the peak is a plan. Those that are beaten in bytes and seconds by another are left out.
+ *
+ * Looking at a gap costs a walk over what is replayed at its end. The seconds found are remembered with the gap and looked at again
+ * before it is dropped, so most rounds look at few. Many gaps go in one round where there are very many.
  *
  * Invariants: effects (assign, output) and carried sums are never replayed; a replay that reads a variable comes before
- * the variable is overwritten; a replay stays in the loop of its producer. */
+ * the variable is overwritten; a replay stays in the loop of its producer (all in stages.c). The result depends on the timeline and
+ * the limit of seconds alone: work is counted, not timed. */
 #include "recompute.h"
 
+#include "stages.h"
+
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
-enum { MAX_CHAIN = 256, MAX_DEPTH = 64, GAPS_PER_EVICTION = 256 };
+enum { FINE_OPS = 3000, GAPS_AT_ONCE = 400000 };
+
+typedef struct Candidate {
+	double score;       /* the lower the better */
+	int32_t buf, stage; /* the gap after the buffer's mark at the stage */
+} Candidate;
 
 typedef struct Search {
 	const Timeline *t;
-	Arena *arena;      /* reset never: plans of the trajectory live here */
-	Arena *scratch;    /* reset at each iteration */
-	TPlan plan;
-	TLives lives;
-	int64_t *live;     /* by step */
-	int32_t *at;       /* by op: step of its first execution */
-	int32_t *first_life, *life_list; /* lives of buffer b: life_list[first_life[b] .. first_life[b+1]) */
-	int32_t *first_use, *use_list;   /* steps that read buffer b, ascending */
-	uint8_t *mark;     /* by life: what this round has decided for it */
-	double limit;      /* seconds */
+	Stages *s;
+	Arena *arena;       /* of the result */
+	double plain;       /* seconds without replays */
+	double limit;       /* seconds of replays */
+	int32_t round;      /* of remembered costs */
+	int64_t target;
+	int64_t *live;      /* by stage */
+	double *above;      /* by stage: how many before it are above the target */
+	VEC(Candidate) cand;
+	VEC(Sketch) plans;
+	VEC(int32_t) made;
+	Arena *scratch;
 } Search;
 
-enum { MARK_RELIED_ON = 1, MARK_EVICTED = 2 };
+/* ---- candidates ---- */
 
-/* What one eviction would do: replays in execution order, and the lives that they rely on. */
-typedef struct Chain {
-	TStep step[MAX_CHAIN];
-	int32_t n;
-	double seconds;
-	int64_t bytes;     /* live at the replay beside the value itself */
-	int64_t work;
-	int32_t relied[MAX_CHAIN]; /* lives that the replays read, kept on longer where need be */
-	int32_t nrelied;
-} Chain;
-
-/* ---- what is live where ---- */
-
-static bool indexed(const TLife *life)
+static int compare_candidates(const void *pa, const void *pb)
 {
-	return life->buf >= 0 && !life->unread;
-}
-
-static void index_lives(Search *s)
-{
-	const Timeline *t = s->t;
-
-	s->first_life = ARENA_ARRAY(s->scratch, t->nbufs + 2, int32_t);
-	s->life_list = ARENA_ARRAY(s->scratch, s->lives.n + 1, int32_t);
-	for (int32_t k = 0; k < s->lives.n; k++)
-		if (indexed(&s->lives.at[k]))
-			s->first_life[s->lives.at[k].buf + 2]++;
-	for (int32_t b = 0; b < t->nbufs; b++)
-		s->first_life[b + 2] += s->first_life[b + 1];
-	for (int32_t k = 0; k < s->lives.n; k++)
-		if (indexed(&s->lives.at[k]))
-			s->life_list[s->first_life[s->lives.at[k].buf + 1]++] = k;
-}
-
-static void index_uses(Search *s)
-{
-	const Timeline *t = s->t;
-	int32_t total = 0;
-
-	s->first_use = ARENA_ARRAY(s->scratch, t->nbufs + 2, int32_t);
-	for (int32_t i = 0; i < s->plan.nsteps; i++) {
-		const TOp *op = &t->op[s->plan.step[i].op];
-
-		if (!s->plan.step[i].replay)
-			s->at[s->plan.step[i].op] = i;
-		for (int32_t k = 0; k < op->nuse; k++)
-			s->first_use[op->use[k] + 2]++;
-		total += op->nuse;
-	}
-	for (int32_t b = 0; b < t->nbufs; b++)
-		s->first_use[b + 2] += s->first_use[b + 1];
-	s->use_list = ARENA_ARRAY(s->scratch, total + 1, int32_t);
-	for (int32_t i = 0; i < s->plan.nsteps; i++) {
-		const TOp *op = &t->op[s->plan.step[i].op];
-
-		for (int32_t k = 0; k < op->nuse; k++)
-			s->use_list[s->first_use[op->use[k] + 1]++] = i;
-	}
-}
-
-/* The life of a buffer that holds its value just before step u: the last that begins before u. -1: not made yet. */
-static int32_t life_before(const Search *s, int32_t buf, int32_t u)
-{
-	int32_t found = -1;
-
-	for (int32_t k = s->first_life[buf]; k < s->first_life[buf + 1]; k++)
-		if (s->lives.at[s->life_list[k]].from < u)
-			found = s->life_list[k];
-	return found;
-}
-
-static int64_t max_live(const Search *s, int32_t from, int32_t to)
-{
-	int64_t most = 0;
-
-	for (int32_t i = from; i <= to; i++)
-		if (s->live[i] > most)
-			most = s->live[i];
-	return most;
-}
-
-/* ---- one eviction ---- */
-
-static bool in_chain(const Chain *c, const Timeline *t, int32_t buf)
-{
-	for (int32_t i = 0; i < c->n; i++) {
-		const TOp *op = &t->op[c->step[i].op];
-
-		for (int32_t k = 0; k < op->ndef; k++)
-			if (op->def[k] == buf && (c->step[i].wanted >> (k & 31)) & 1)
-				return true;
-	}
-	return false;
-}
-
-static bool reads_overwritten(const Search *s, const TOp *op, int32_t u)
-{
-	for (int32_t i = 0; i < op->nvar; i++) {
-		int32_t by = s->t->assigned[op->var[i]];
-
-		if (by >= 0 && s->at[by] < u)
-			return true;
-	}
-	return false;
-}
-
-static bool replay_into(const Search *s, Chain *c, int32_t buf, int32_t u, int depth);
-
-/* Makes sure that an operand is there at step u: it is, or it is kept on across, or replayed. */
-static bool provide(const Search *s, Chain *c, int32_t buf, int32_t u, int depth)
-{
-	const TLife *life;
-	int32_t k;
-
-	if (in_chain(c, s->t, buf))
-		return true;
-	k = life_before(s, buf, u);
-	life = k >= 0 ? &s->lives.at[k] : NULL;
-	if (!life || life->to < s->plan.peak || s->mark[k] & MARK_EVICTED || c->nrelied == MAX_CHAIN)
-		return replay_into(s, c, buf, u, depth + 1);
-	if (life->to < u) { /* crosses the peak (or begins after it) and ends before u: keep it a little longer */
-		if (max_live(s, life->to + 1, u) + life->bytes >= s->plan.live_bytes)
-			return replay_into(s, c, buf, u, depth + 1);
-		c->bytes += life->bytes;
-	}
-	c->relied[c->nrelied++] = k;
-	return true;
-}
-
-/* Appends what recomputes buf just before step u. */
-static bool replay_into(const Search *s, Chain *c, int32_t buf, int32_t u, int depth)
-{
-	const Timeline *t = s->t;
-	int32_t producer = t->buf[buf].op;
-	const TOp *op = &t->op[producer];
-	uint32_t wanted = 0;
-
-	if (depth > MAX_DEPTH || c->n == MAX_CHAIN || !op->replayable)
-		return false;
-	if (!t->op[s->plan.step[u].op].node || op->loop != t->op[s->plan.step[u].op].loop)
-		return false; /* what a loop reads stays for all its trips */
-	if (reads_overwritten(s, op, u))
-		return false;
-	for (int32_t i = 0; i < op->nuse; i++)
-		if (!provide(s, c, op->use[i], u, depth))
-			return false;
-	if (c->n == MAX_CHAIN)
-		return false;
-	for (int32_t k = 0; k < op->ndef; k++)
-		if (op->def[k] == buf)
-			wanted |= 1u << (k & 31);
-	c->step[c->n++] = (TStep){ .op = producer, .wanted = wanted, .replay = true };
-	c->seconds += op->seconds;
-	if (depth > 0)
-		c->bytes += t->buf[buf].bytes;
-	if (op->work_bytes > c->work)
-		c->work = op->work_bytes;
-	return true;
-}
-
-typedef struct Gap {
-	int32_t life, last, next; /* dropped after step `last`, needed again at step `next` */
-} Gap;
-
-/* The gap of a live buffer around the peak; false where the peak touches it. */
-static bool gap_at_peak(const Search *s, int32_t k, Gap *g)
-{
-	const TLife *life = &s->lives.at[k];
-	int32_t peak = s->plan.peak;
-
-	if (!indexed(life) || life->from >= peak || life->to <= peak || s->t->buf[life->buf].carried)
-		return false;
-	*g = (Gap){ k, life->from, life->to };
-	for (int32_t i = s->first_use[life->buf]; i < s->first_use[life->buf + 1]; i++) {
-		int32_t step = s->use_list[i];
-
-		if (step == peak)
-			return false;
-		if (step < peak && step > g->last)
-			g->last = step;
-		if (step > peak) {
-			g->next = step;
-			break;
-		}
-	}
-	return true;
-}
-
-/* Seconds per byte, or infinity where the eviction cannot be done or would not lower this peak. */
-static double score(const Search *s, const Gap *g, Chain *c)
-{
-	const TLife *life = &s->lives.at[g->life];
-	int64_t around;
-
-	c->n = c->nrelied = 0;
-	c->seconds = 0;
-	c->bytes = c->work = 0;
-	if (!replay_into(s, c, life->buf, g->next, 0))
-		return INFINITY;
-	if (s->plan.seconds + c->seconds > s->limit)
-		return INFINITY;
-	around = s->live[g->next] > s->live[g->next - 1] && g->next > 0 ? s->live[g->next - 1] : s->live[g->next];
-	if (around + c->bytes + c->work >= s->plan.live_bytes || s->live[g->next] + c->bytes >= s->plan.live_bytes)
-		return INFINITY;
-	return (c->seconds + 1e-12) / (double)life->bytes;
-}
-
-static void measure(Search *s)
-{
-	arena_reset(s->scratch);
-	s->live = ARENA_ARRAY(s->scratch, s->plan.nsteps + 1, int64_t);
-	s->lives = timeline_lives(s->t, s->scratch, &s->plan, s->live);
-	index_lives(s);
-	index_uses(s);
-	s->mark = ARENA_ARRAY(s->scratch, s->lives.n + 1, uint8_t);
-}
-
-typedef struct Ranked {
-	double score;
-	Gap gap;
-} Ranked;
-
-static int compare_ranked(const void *pa, const void *pb)
-{
-	const Ranked *a = pa, *b = pb;
-	int32_t la = a->gap.next - a->gap.last, lb = b->gap.next - b->gap.last;
+	const Candidate *a = pa, *b = pb;
 
 	if (a->score < b->score || a->score > b->score)
 		return a->score < b->score ? -1 : 1;
-	if (la != lb)
-		return la > lb ? -1 : 1; /* of equals the longest gap */
-	return a->gap.life < b->gap.life ? -1 : a->gap.life > b->gap.life;
+	if (a->buf != b->buf)
+		return a->buf < b->buf ? -1 : 1;
+	return a->stage < b->stage ? -1 : a->stage > b->stage;
 }
 
-/* One accepted eviction: its replays go before step u. */
-typedef struct Insertion {
-	int32_t u, n, order;
-	const TStep *step;
-} Insertion;
-
-static int compare_insertions(const void *pa, const void *pb)
+/* Appends, unless the score says that it cannot be done. */
+static void add_candidate(Search *s, double score, int32_t buf, int32_t stage)
 {
-	const Insertion *a = pa, *b = pb;
-
-	if (a->u != b->u)
-		return a->u < b->u ? -1 : 1;
-	return a->order < b->order ? -1 : a->order > b->order;
+	if (score < INFINITY)
+		vec_push(s->scratch, &s->cand, ((Candidate){ score, buf, stage }));
 }
 
-/* The plan with all insertions made. */
-static void insert_all(Search *s, Insertion *in, size_t n)
+static void sort_candidates(Search *s)
 {
-	int32_t total = s->plan.nsteps, from = 0, to = 0;
-	TStep *step;
+	if (s->cand.len)
+		qsort(s->cand.at, s->cand.len, sizeof *s->cand.at, compare_candidates);
+}
 
-	for (size_t i = 0; i < n; i++)
-		total += in[i].n;
-	step = ARENA_ARRAY(s->arena, total, TStep);
-	qsort(in, n, sizeof *in, compare_insertions);
-	for (size_t i = 0; i < n; i++) {
-		memcpy(step + to, s->plan.step + from, (size_t)(in[i].u - from) * sizeof *step);
-		to += in[i].u - from;
-		from = in[i].u;
-		memcpy(step + to, in[i].step, (size_t)in[i].n * sizeof *step);
-		to += in[i].n;
+/* The number of the mark at a stage, -1 where there is none. */
+static int32_t find_mark(const Marks *m, int32_t stage)
+{
+	int32_t lo = 0, hi = m->n;
+
+	while (lo < hi) {
+		int32_t mid = (lo + hi) / 2;
+
+		if (m->at[mid].stage < stage)
+			lo = mid + 1;
+		else
+			hi = mid;
 	}
-	memcpy(step + to, s->plan.step + from, (size_t)(s->plan.nsteps - from) * sizeof *step);
-	s->plan.step = step;
-	s->plan.nsteps = total;
+	return lo < m->n && m->at[lo].stage == stage ? lo : -1;
 }
 
-/* Marks what an eviction decides; false where an earlier one of this round relies on the life. */
-static bool accept(Search *s, const Gap *g, Chain *c, Insertion *in, double *seconds)
+/* The most bytes at a stage within the gap, both ends left out. */
+static int64_t peak_within(const Search *s, const Mark *m)
 {
-	TStep *step;
+	return peaks_over(&s->s->peaks, m[0].stage + 1, m[1].stage);
+}
 
-	if (s->mark[g->life] & MARK_RELIED_ON || !(score(s, g, c) < INFINITY) ||
-	    s->plan.seconds + *seconds + c->seconds > s->limit)
+static bool fits_within(const Search *s, const Mark *m, int64_t bytes, int64_t limit)
+{
+	return m[0].stage + 1 == m[1].stage || peak_within(s, m) + bytes <= limit;
+}
+
+/* ---- evict ---- */
+
+static void count_above(Search *s)
+{
+	peaks_read(&s->s->peaks, s->live);
+	for (int32_t i = 0; i < s->t->nops; i++)
+		s->above[i + 1] = s->above[i] + (s->live[i] > s->target);
+}
+
+/* Seconds by byte and stage that dropping a gap costs; INFINITY where it cannot be done or does not help. */
+static double drop_score(Search *s, int32_t buf, int32_t i)
+{
+	Mark *m = &s->s->buf[buf].at[i];
+	int64_t top = stages_peak(s->s), bytes = s->t->buf[buf].bytes;
+	int32_t peak = peaks_where(&s->s->peaks);
+	double relief = s->above[m[1].stage] - s->above[m->stage + 1];
+	bool beside = m->stage == peak || m[1].stage == peak;
+	Effect e;
+
+	if (beside || m->round != s->round) {
+		m->round = s->round;
+		m->cost = INFINITY;
+		if (!stages_try(s->s, buf, i, s->target, &e))
+			return INFINITY;
+		m = &s->s->buf[buf].at[i];
+		if ((e.right > s->target && e.right >= top) || s->s->seconds + e.seconds - e.shared > s->limit)
+			return INFINITY;
+		m->cost = e.seconds - e.shared;
+		if (beside) {
+			int64_t now = m->stage == peak ? e.left : e.right;
+
+			relief += now < top ? (double)(top - now) / (double)bytes : 0;
+		}
+		if (e.right > s->target)
+			relief -= 1;
+	}
+	if (!(relief > 0))
+		return INFINITY;
+	return m->cost > 0 ? (m->cost + 1e-12) / ((double)bytes * relief) : m->cost - 1e-12;
+}
+
+static void gather_drops(Search *s)
+{
+	int32_t peak = peaks_where(&s->s->peaks);
+
+	for (int32_t b = 0; b < s->t->nbufs; b++) {
+		if (s->t->buf[b].carried || !s->t->op[s->t->buf[b].op].replayable)
+			continue;
+		for (int32_t i = 0; i + 1 < s->s->buf[b].n; i++) {
+			const Mark *m = &s->s->buf[b].at[i];
+
+			if (m->held && (m->stage == peak || m[1].stage == peak ||
+			                s->above[m[1].stage] > s->above[m->stage + 1]))
+				add_candidate(s, drop_score(s, b, i), b, m->stage);
+		}
+	}
+}
+
+/* Holding what the bundle at the peak makes shortens it. */
+static double hold_score(Search *s, int32_t buf, int32_t i)
+{
+	const Mark *m = &s->s->buf[buf].at[i];
+	int64_t top = stages_peak(s->s), bytes = s->t->buf[buf].bytes;
+	Effect e;
+
+	if (!fits_within(s, m, bytes, top - 1) || !stages_try(s->s, buf, i, s->target, &e) || e.left >= top || e.right >= top)
+		return INFINITY;
+	if (e.left > s->target || e.right > s->target || !fits_within(s, m, bytes, s->target))
+		return -1e-30; /* a way on where nothing else is free */
+	return e.seconds;
+}
+
+static void gather_holds(Search *s)
+{
+	int32_t peak = peaks_where(&s->s->peaks);
+	const Stage *st = &s->s->stage[peak];
+
+	for (int32_t k = 0; k < st->n; k++) {
+		const TOp *op = &s->t->op[st->step[k].op];
+
+		for (int32_t d = 0; d < op->ndef; d++) {
+			int32_t i = find_mark(&s->s->buf[op->def[d]], peak);
+
+			if (((st->step[k].wanted >> d) & 1) && i > 0)
+				add_candidate(s, hold_score(s, op->def[d], i - 1), op->def[d],
+				              s->s->buf[op->def[d]].at[i - 1].stage);
+		}
+	}
+}
+
+/* Holds the gap if it fits and saves seconds. */
+static bool hold_if_good(Search *s, int32_t buf, int32_t i)
+{
+	const Mark *m = &s->s->buf[buf].at[i];
+	size_t before;
+	int64_t top;
+	Effect e;
+
+	if (m->held || !fits_within(s, m, s->t->buf[buf].bytes, s->target) ||
+	    !stages_try(s->s, buf, i, s->target, &e) || e.seconds >= 0 || e.left > s->target || e.right > s->target)
 		return false;
-	for (int32_t i = 0; i < c->nrelied; i++)
-		s->mark[c->relied[i]] |= MARK_RELIED_ON;
-	s->mark[g->life] |= MARK_EVICTED;
-	*seconds += c->seconds;
-	step = ARENA_ARRAY(s->scratch, c->n, TStep);
-	memcpy(step, c->step, (size_t)c->n * sizeof *step);
-	*in = (Insertion){ .u = g->next, .n = c->n, .step = step };
+	before = stages_now(s->s);
+	top = stages_peak(s->s);
+	stages_flip(s->s, buf, i);
+	if (stages_peak(s->s) <= (top > s->target ? top : s->target))
+		return true;
+	stages_undo(s->s, before); /* a stage beyond both ends has changed too */
+	return false;
+}
+
+/* Values that the bundle makes, and that a neighbouring stage makes too, are held from one to the other. */
+static void share_replays(Search *s, int32_t stage)
+{
+	const Stage *st = &s->s->stage[stage];
+
+	s->made.len = 0;
+	if (st->n < 2)
+		return;
+	for (int32_t k = st->n - 1; k >= 0; k--) {
+		const TOp *op = &s->t->op[st->step[k].op];
+
+		for (int32_t d = 0; d < op->ndef; d++)
+			if ((st->step[k].wanted >> d) & 1)
+				vec_push(s->scratch, &s->made, op->def[d]);
+	}
+	for (size_t k = 0; k < s->made.len; k++) {
+		const Marks *m = &s->s->buf[s->made.at[k]];
+		int32_t i = find_mark(m, stage);
+
+		if (i >= 0 && i + 1 < m->n)
+			hold_if_good(s, s->made.at[k], i);
+		i = find_mark(m, stage);
+		if (i > 1)
+			hold_if_good(s, s->made.at[k], i - 1);
+	}
+}
+
+/* Drops (or holds) candidate k unless it has become dearer than it looked; `next` is what the one behind it looks like. */
+static bool take(Search *s, const Candidate *c, bool first, double next)
+{
+	int32_t i = find_mark(&s->s->buf[c->buf], c->stage);
+	Mark *m;
+	int32_t right;
+
+	if (i < 0 || i + 1 >= s->s->buf[c->buf].n)
+		return false;
+	m = &s->s->buf[c->buf].at[i];
+	right = m[1].stage;
+	if (!m->held) {
+		if (!first || !(hold_score(s, c->buf, i) < INFINITY))
+			return false;
+		stages_flip(s->s, c->buf, i);
+		return true;
+	}
+	if (!first && (m->stage + 1 == right || peak_within(s, m) <= s->target))
+		return false; /* others have made room there */
+	m->round = 0;
+	if (drop_score(s, c->buf, i) > fmax(c->score > 0 ? c->score * 1.05 : 0, next))
+		return false;
+	stages_flip(s->s, c->buf, i);
+	share_replays(s, right);
 	return true;
 }
 
-/* Evicts the best gaps at the peak; false where none is left. */
-static bool evict(Search *s)
+/* One plan more, if it is lower than the last. */
+static void note_plan(Search *s)
 {
-	Chain *c = ARENA_NEW(s->scratch, Chain);
-	VEC(Ranked) ranked = { 0 };
-	VEC(Insertion) in = { 0 };
-	double seconds = 0;
-	size_t most;
+	Sketch p = { .seconds = s->plain, .live_bytes = stages_peak(s->s) };
 
-	for (int32_t k = 0; k < s->lives.n; k++) {
-		Ranked r = { 0 };
+	if (s->plans.len && s->plans.at[s->plans.len - 1].live_bytes <= p.live_bytes &&
+	    s->plans.at[s->plans.len - 1].seconds <= p.seconds + s->s->seconds)
+		return;
+	for (int32_t i = 0; i < s->t->nops; i++)
+		p.n += s->s->stage[i].n;
+	p.replay = ARENA_ARRAY(s->arena, p.n, Replay);
+	p.n = 0;
+	for (int32_t i = 0; i < s->t->nops; i++) {
+		const Stage *st = &s->s->stage[i];
 
-		if (!gap_at_peak(s, k, &r.gap))
-			continue;
-		r.score = score(s, &r.gap, c);
-		if (r.score < INFINITY)
-			vec_push(s->scratch, &ranked, r);
+		for (int32_t k = 0; k < st->n; k++)
+			p.replay[p.n++] = (Replay){ i, st->step[k] };
+		p.seconds += st->seconds;
 	}
-	if (ranked.len == 0)
-		return false;
-	qsort(ranked.at, ranked.len, sizeof *ranked.at, compare_ranked);
-	most = 1 + ranked.len / GAPS_PER_EVICTION;
-	for (size_t i = 0; i < ranked.len && in.len < most; i++) {
-		Insertion x;
-
-		if (!accept(s, &ranked.at[i].gap, c, &x, &seconds))
-			continue;
-		x.order = (int32_t)in.len;
-		vec_push(s->scratch, &in, x);
-	}
-	insert_all(s, in.at, in.len);
-	return in.len > 0;
+	vec_push(s->arena, &s->plans, p);
 }
 
-Trajectory recompute_trajectory(const Timeline *t, Arena *a, double max_seconds)
+/* Lowers the peak to the target; false where nothing more can be done. */
+static bool evict(Search *s)
 {
-	Search s = { .t = t, .arena = a, .scratch = arena_new(), .limit = max_seconds };
-	VEC(TPlan) plans = { 0 };
-	int32_t stale = 0;
+	int64_t low = stages_peak(s->s);
+	int32_t stale = 0, patience = 64 + s->t->nops / 4;
 
-	s.at = ARENA_ARRAY(a, t->nops, int32_t);
-	s.plan = timeline_plain(t, a);
-	measure(&s);
-	vec_push(a, &plans, s.plan);
-	/* A peak may move sideways for a while before it sinks; give up when it has not sunk for long. */
-	while (stale < 64 + t->nops / 4 && evict(&s)) {
-		measure(&s);
-		if (s.plan.live_bytes < plans.at[plans.len - 1].live_bytes) {
-			vec_push(a, &plans, s.plan);
+	s->round++;
+	while (stages_peak(s->s) > s->target && stale < patience) {
+		size_t most, done = 0;
+
+		count_above(s);
+		s->cand.len = 0;
+		gather_drops(s);
+		gather_holds(s);
+		if (s->cand.len == 0)
+			return false;
+		sort_candidates(s);
+		most = 1 + (size_t)((double)s->cand.len * s->t->nops / GAPS_AT_ONCE);
+		for (size_t k = 0; k < s->cand.len && done < most && stages_peak(s->s) > s->target; k++) {
+			const Candidate *next = k + 1 < s->cand.len ? &s->cand.at[k + 1] : NULL;
+
+			done += take(s, &s->cand.at[k], done == 0, next ? next->score : INFINITY);
+		}
+		if (stages_peak(s->s) < low) {
+			low = stages_peak(s->s);
 			stale = 0;
 		} else {
 			stale++;
 		}
 	}
-	arena_free(s.scratch);
-	return (Trajectory){ .plan = plans.at, .n = (int32_t)plans.len };
+	return stages_peak(s->s) <= s->target;
 }
 
-/* ---- writing a plan into the function ---- */
+/* ---- restore ---- */
 
-typedef struct Rewrite {
-	const Timeline *t;
-	Module *m;
-	Value ***operands; /* by op: the node's operands before any renaming */
-	Value **now;       /* by buffer: the replay's result that holds it; NULL: the original */
-	Value **view;      /* by Value.id: what stands for a view of a replayed root ... */
-	Value **view_of;   /* ... and the replay that it was made for */
-	Value **map;       /* for ir_clone_node: empty between calls */
-} Rewrite;
-
-static Node *clone_before(Rewrite *w, Node *n, Node *before)
+static bool restore_some(Search *s)
 {
-	Builder b = ir_builder(w->m, before->parent);
-	Node *copy;
+	bool any = false;
 
-	b.before = before;
-	copy = ir_clone_node(&b, n, w->map, 1, 1);
-	for (int i = 0; i < n->nres; i++)
-		w->map[n->res[i]->id] = NULL;
-	copy->replay_of = n;
-	return copy;
-}
+	s->cand.len = 0;
+	for (int32_t b = 0; b < s->t->nbufs; b++)
+		for (int32_t i = 0; i + 1 < s->s->buf[b].n; i++) {
+			const Mark *m = &s->s->buf[b].at[i];
+			int64_t bytes = s->t->buf[b].bytes;
+			Effect e;
 
-/* What v is called now: itself, or the same view of the last replay of its root. */
-static Value *current(Rewrite *w, Value *v, Node *before)
-{
-	Value *root = ir_view_root(v, NULL);
-	int32_t buf = w->t->buf_of[root->id];
-	Value *now = buf >= 0 ? w->now[buf] : NULL;
-
-	if (!now)
-		return v;
-	if (v == root)
-		return now;
-	if (w->view_of[v->id] != now) {
-		Value *arg = current(w, v->def->arg[0], before);
-		Node *copy = clone_before(w, v->def, before);
-
-		copy->arg[0] = arg;
-		w->view_of[v->id] = now;
-		w->view[v->id] = copy->res[0];
-	}
-	return w->view[v->id];
-}
-
-static void replay_before(Rewrite *w, const TStep *s, Node *before)
-{
-	const TOp *op = &w->t->op[s->op];
-	Node *copy = clone_before(w, op->node, before);
-
-	for (int i = 0; i < copy->nargs; i++)
-		copy->arg[i] = current(w, w->operands[s->op][i], copy);
-	for (int i = 0; i < copy->nres; i++) {
-		int32_t buf = w->t->buf_of[op->node->res[i]->id];
-
-		for (int32_t k = 0; k < op->ndef; k++)
-			if (op->def[k] == buf && (s->wanted >> (k & 31)) & 1)
-				w->now[buf] = copy->res[i];
-	}
-}
-
-void recompute_apply(const Timeline *t, Arena *scratch, const TPlan *p)
-{
-	Rewrite w = { .t = t, .m = t->func->module };
-
-	w.operands = ARENA_ARRAY(scratch, t->nops, Value **);
-	w.now = ARENA_ARRAY(scratch, t->nbufs, Value *);
-	w.view = ARENA_ARRAY(scratch, t->nvalues, Value *);
-	w.view_of = ARENA_ARRAY(scratch, t->nvalues, Value *);
-	w.map = ARENA_ARRAY(scratch, t->nvalues, Value *);
-	for (int32_t i = 0; i < t->nops; i++) {
-		Node *n = t->op[i].node;
-
-		if (!n)
-			continue;
-		w.operands[i] = ARENA_ARRAY(scratch, n->nargs, Value *);
-		for (int k = 0; k < n->nargs; k++)
-			w.operands[i][k] = n->arg[k];
-	}
-	for (int32_t i = 0; i < p->nsteps; i++) {
-		int32_t u = i;
-		Node *n;
-
-		if (p->step[i].replay) {
-			while (p->step[u].replay)
-				u++;
-			replay_before(&w, &p->step[i], t->op[p->step[u].op].node);
-			continue;
+			if (m->held || !fits_within(s, m, bytes, s->target) || !stages_try(s->s, b, i, s->target, &e) ||
+			    e.seconds >= 0 || e.left > s->target || e.right > s->target)
+				continue;
+			add_candidate(s, e.seconds / (double)bytes, b, m->stage);
 		}
-		n = t->op[p->step[i].op].node;
-		if (n && n->op != OP_loop)
-			for (int k = 0; k < n->nargs; k++)
-				n->arg[k] = current(&w, n->arg[k], n);
+	sort_candidates(s);
+	for (size_t k = 0; k < s->cand.len; k++) {
+		const Candidate *c = &s->cand.at[k];
+		int32_t i = find_mark(&s->s->buf[c->buf], c->stage);
+
+		if (i >= 0 && i + 1 < s->s->buf[c->buf].n)
+			any |= hold_if_good(s, c->buf, i);
 	}
-	ir_dce(t->func);
-	ir_number(t->func, NULL);
+	return any;
+}
+
+static void restore(Search *s)
+{
+	for (int k = 0; k < 8 && restore_some(s); k++)
+		;
+}
+
+/* ---- the trajectory ---- */
+
+static int by_seconds(const void *pa, const void *pb)
+{
+	const Sketch *a = pa, *b = pb;
+
+	if (a->seconds < b->seconds || a->seconds > b->seconds)
+		return a->seconds < b->seconds ? -1 : 1;
+	if (a->live_bytes != b->live_bytes)
+		return a->live_bytes < b->live_bytes ? -1 : 1;
+	return a < b ? -1 : a > b;
+}
+
+/* Those that no other beats, fastest first. */
+static Trajectory undominated(Search *s)
+{
+	Trajectory tr = { .t = s->t, .plan = s->plans.at };
+
+	qsort(s->plans.at, s->plans.len, sizeof *s->plans.at, by_seconds);
+	for (size_t k = 0; k < s->plans.len; k++)
+		if (tr.n == 0 || s->plans.at[k].live_bytes < tr.plan[tr.n - 1].live_bytes)
+			tr.plan[tr.n++] = s->plans.at[k];
+	return tr;
+}
+
+static Search begin(const Timeline *t, Arena *a, Arena *scratch, double max_seconds)
+{
+	Search s = { .t = t, .arena = a, .scratch = scratch };
+
+	for (int32_t i = 0; i < t->nops; i++)
+		s.plain += t->op[i].seconds;
+	s.limit = max_seconds - s.plain;
+	s.s = stages_new(t, scratch);
+	s.live = ARENA_ARRAY(scratch, t->nops, int64_t);
+	s.above = ARENA_ARRAY(scratch, t->nops + 1, double);
+	note_plan(&s);
+	return s;
+}
+
+Trajectory recompute_trajectory(const Timeline *t, Arena *a, double max_seconds)
+{
+	Arena *scratch = arena_new();
+	Search s = begin(t, a, scratch, max_seconds);
+	double total = (double)(stages_peak(s.s) + t->var_bytes), ratio = t->nops < FINE_OPS ? 0.99 : 0.97;
+	Trajectory tr;
+	bool more = t->nops > 0;
+
+	while (more) {
+		total *= ratio;
+		s.target = (int64_t)total - t->var_bytes;
+		more = s.target > 0 && evict(&s);
+		if (more)
+			restore(&s);
+		note_plan(&s);
+		stages_keep(s.s);
+	}
+	tr = undominated(&s);
+	arena_free(scratch);
+	return tr;
+}
+
+Trajectory recompute_nothing(const Timeline *t, Arena *a)
+{
+	Arena *scratch = arena_new();
+	Search s = begin(t, a, scratch, INFINITY);
+	Trajectory tr = undominated(&s);
+
+	arena_free(scratch);
+	return tr;
+}
+
+TPlan recompute_plan(const Trajectory *tr, int32_t k, Arena *a)
+{
+	const Sketch *p = &tr->plan[k];
+	TPlan plan = { .step = ARENA_ARRAY(a, tr->t->nops + p->n, TStep), .seconds = p->seconds, .live_bytes = p->live_bytes };
+
+	for (int32_t i = 0, r = 0; i < tr->t->nops; i++) {
+		for (; r < p->n && p->replay[r].before == i; r++)
+			plan.step[plan.nsteps++] = p->replay[r].step;
+		plan.step[plan.nsteps++] = (TStep){ .op = i, .wanted = UINT32_MAX };
+	}
+	return plan;
 }
 
 PassResult pass_recompute(Module *m, PassCtx *cx)
@@ -493,6 +448,7 @@ PassResult pass_recompute(Module *m, PassCtx *cx)
 	Arena *a;
 	Timeline *t;
 	Trajectory tr;
+	TPlan plan;
 	int32_t best = 0;
 
 	if (!f || !cx->recompute)
@@ -504,7 +460,8 @@ PassResult pass_recompute(Module *m, PassCtx *cx)
 	tr = recompute_trajectory(t, a, INFINITY);
 	while (best + 1 < tr.n && t->var_bytes + tr.plan[best].live_bytes > cx->budget)
 		best++;
-	recompute_apply(t, a, &tr.plan[best]);
+	plan = recompute_plan(&tr, best, a);
+	recompute_apply(t, a, &plan);
 	arena_free(a);
 	return best > 0 ? PASS_CHANGED : PASS_SAME;
 }

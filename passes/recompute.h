@@ -4,13 +4,33 @@
 
 #include "timeline.h"
 
+/* A plan as what it adds to the operations: replays, each before an operation. */
+typedef struct Replay {
+	int32_t before;
+	TStep step;
+} Replay;
+
+typedef struct Sketch {
+	Replay *replay;     /* in order of execution */
+	int32_t n;
+	double seconds;     /* of the whole step */
+	int64_t live_bytes; /* largest sum of live bytes, without variables */
+} Sketch;
+
 typedef struct Trajectory {
-	TPlan *plan; /* ascending seconds, descending live_bytes; plan[0] has no replays */
+	const Timeline *t;
+	Sketch *plan; /* ascending seconds, descending live_bytes; plan[0] has no replays */
 	int32_t n;
 } Trajectory;
 
 /* The trajectory up to max_seconds of predicted time. It does not depend on any budget. */
 Trajectory recompute_trajectory(const Timeline *t, Arena *a, double max_seconds);
+
+/* The trajectory of the plan without replays alone. */
+Trajectory recompute_nothing(const Timeline *t, Arena *a);
+
+/* Plan k as a sequence of steps. */
+TPlan recompute_plan(const Trajectory *tr, int32_t k, Arena *a);
 
 /* Writes a plan into the function: replays become cloned nodes just before their uses, the order follows the plan. */
 void recompute_apply(const Timeline *t, Arena *scratch, const TPlan *p);

@@ -182,7 +182,7 @@ static void add_pairs(Build *b, TOp *op)
 static void finish_op(Build *b, Node *n)
 {
 	Arena *a = b->t->arena;
-	TOp op = { .node = n, .loop = b->loop };
+	TOp op = { .node = n, .loop = b->loop, .closed = !n || n->op == OP_output };
 	int assigns = 0;
 
 	op.use = take(a, b->use.at, b->use.len);

@@ -36,6 +36,7 @@ typedef struct TOp {
 	int32_t loop;
 	bool replayable;
 	bool backward;
+	bool closed;       /* nothing may be replayed just before it: the end of a loop; an output, since earlier ones must stay */
 } TOp;
 
 typedef struct Timeline {

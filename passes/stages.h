@@ -1,0 +1,87 @@
+/* A plan under search: what is held where, and what is replayed where, with its peak and its seconds kept up to date.
+ *
+ * A stage is an operation of the function, with the replays just before it (its bundle). A buffer has a mark at each stage
+ * that touches it; between two marks lies a gap, over which its bytes are held or not. The bundles follow from what is
+ * held: what a stage reads and nobody holds is replayed there, and so are the operands of replays, back to what is held. */
+#ifndef DLC_PASSES_STAGES_H
+#define DLC_PASSES_STAGES_H
+
+#include "../ir/base/vec.h"
+#include "peaks.h"
+#include "timeline.h"
+
+typedef struct Mark {
+	int32_t stage;
+	bool original;  /* the operation itself touches the buffer: the mark stays */
+	bool replay;    /* a replay of the bundle reads it or makes it */
+	bool held;      /* over the gap to the next mark; false for the last one */
+	int32_t round;  /* for the search: when it found out ... */
+	double cost;    /* ... what dropping the gap costs */
+} Mark;
+
+typedef struct Marks {
+	Mark *at;       /* ascending stages */
+	int32_t n, cap;
+} Marks;
+
+typedef struct Stage {
+	TStep *step;    /* the bundle; never written once it is there */
+	int32_t n, room; /* `room`: size class of the array */
+	double seconds;
+	int64_t inner;  /* most bytes at one of its steps, of what the stage touches */
+} Stage;
+
+typedef struct Change Change;
+typedef struct Slot Slot;
+
+typedef struct Stages {
+	const Timeline *t;
+	Arena *arena;
+	Marks *buf;
+	Stage *stage;
+	Peaks peaks;    /* by stage: what is held across it and its `inner` */
+	double seconds; /* of all replays */
+	int64_t work;   /* done so far, in units of one operand looked at */
+	int32_t *last_replay; /* by op: the last stage where it may run again (before its variables are overwritten); -1: none */
+	VEC(Change) log;
+	/* Of the bundle at work. */
+	TStep *step;
+	int32_t n;
+	double step_seconds;
+	int32_t epoch;
+	int32_t *made, *state_of, *step_of, *slot_of; /* epochs and numbers, by buffer; step_of by op */
+	int32_t *step_epoch, *slot_epoch;
+	uint8_t *state;
+	Slot *slot;
+	int64_t *delta;
+	int32_t *touched;
+	VEC(int32_t) dirty;
+	void *spare[32]; /* free bundles by size class: chains */
+} Stages;
+
+/* The plan that holds everything. */
+Stages *stages_new(const Timeline *t, Arena *a);
+
+/* What flipping a gap would do. */
+typedef struct Effect {
+	double seconds;        /* more (or, below zero, less) of them */
+	double shared;         /* of those, what is saved where replays that become double are held from one to the other */
+	int64_t left, right;   /* the peaks of the stages at both ends of the gap */
+} Effect;
+
+/* Looks at flipping the gap after mark i of a buffer, which is held or not. False where that cannot be done: what is needed at its
+ * end cannot be replayed there. What is held to share replays must fit below `fit` bytes. Changes nothing. */
+bool stages_try(Stages *s, int32_t buf, int32_t i, int64_t fit, Effect *e);
+
+/* Flips it. Where a held gap ends at a stage that touches the buffer no more it is dropped. */
+void stages_flip(Stages *s, int32_t buf, int32_t i);
+
+/* The number of changes so far; back to it; forgetting the way back. */
+size_t stages_now(const Stages *s);
+void stages_undo(Stages *s, size_t to);
+void stages_keep(Stages *s);
+
+/* The largest sum of live bytes, without variables. */
+int64_t stages_peak(const Stages *s);
+
+#endif
