@@ -15,7 +15,7 @@
 #include "codegen/backend.h"
 #include "interp.h"
 #include "passes/check_plan.h"
-#include "passes/cost.h"
+#include "passes/machine.h"
 #include "passes/planner.h"
 
 #include <math.h>
