@@ -324,7 +324,8 @@ static Plan make_plan(Test *t, int64_t budget, int64_t micro_batch, bool recompu
 		             .optimizer_in_backward = -1, .max_slowdown = 10 };
 	Plan p = { .arena = arena_new(), .result = PLAN_FAILED };
 	PassCtx cx = { .arena = p.arena, .diag = diag_new(p.arena, t->quiet, 0), .caps = &caps, .dump = t->quiet,
-		       .machine = machine_find("generic-cpu"), .micro_batch = micro_batch, .recompute = recompute,
+		       .machine = machine_with_threads(p.arena, machine_builtin(p.arena, "generic-cpu"), 1),
+		       .micro_batch = micro_batch, .recompute = recompute,
 		       .optimizer_in_backward = true, .budget = budget };
 
 	p.m = ir_parse(p.arena, cx.diag, "random.ir", t->text, strlen(t->text));
