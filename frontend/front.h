@@ -6,6 +6,7 @@
  * arithmetic call.c      blocks: arguments, instances  prim.c      ops by name, operators on
  * tensors builtin.c   functions of the language     param.c     parameters and their names
  * settings.c  `train` and -D                dataset.c   `data`
+ * tuning.c    parameters by name            lora.c      adapters
  *
  * Every error goes through front_error, which finds the user's text for it and says a thing once.
  */
@@ -158,6 +159,7 @@ typedef struct Front {
 	DType real; /* f32, or f64 under precision fp64 */
 	Value *loss, *predict;
 	Span loss_span, predict_span;
+	struct Tuning *tuning; /* tuning.c: what `train` says of parameters by name */
 	int8_t batch_state; /* of `batch`: 0 not evaluated, 1 being evaluated, 2 known */
 	int64_t nodes, nvars, work;
 	int depth, calls;
@@ -287,8 +289,10 @@ const char *param_path(Front *f, const Frame *fr, const Expr *call, const char *
 /* A variable of this name below the frame's path, made at its first use. */
 Val param_use(Front *f, const Frame *fr, const Expr *e, const char *name, const Type *t,
 	      VarRole role, const InitVal *init, int decay);
+/* A parameter that the text does not name; NULL where the name is taken. */
+VarUse *param_add(Front *f, const char *full, const Type *t, const InitVal *init, Span at);
 
-/* ---- settings.c, dataset.c ---- */
+/* ---- settings.c, tuning.c, dataset.c ---- */
 
 /* Splits the -D options; false after errors. */
 bool overrides_read(Front *f);
@@ -303,6 +307,7 @@ const char *dataset_example(const char *field);
 
 int64_t settings_batch(Front *f); /* train.batch */
 const char *settings_precision(Front *f);
+void tuning_apply(Front *f);   /* groups, frozen parameters, adapters: of the model as built */
 void settings_build(Front *f); /* the section `train` */
 void dataset_build(Front *f);  /* the sections `data` */
 Val dataset_field(Front *f, const Frame *fr, const Expr *e, Dataset *d);

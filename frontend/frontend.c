@@ -200,6 +200,7 @@ static void build(Front *f, const char *path)
 	if (diag_errors(f->diag) == 0) {
 		dataset_finish(f);
 		finish_outputs(f);
+		tuning_apply(f);
 	}
 }
 

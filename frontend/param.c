@@ -137,13 +137,30 @@ static Val use_again(Front *f, const Frame *fr, const Expr *e, const VarUse *u, 
 	return POISON;
 }
 
+/* A new variable and the node that reads it. */
+static VarUse *make(Front *f, const char *full, const Type *t, VarRole role, const InitVal *init,
+		    int decay, Span at)
+{
+	VarUse *u = ARENA_NEW(f->arena, VarUse);
+	Var *v = ir_var_new(f->module, full, *t, role);
+
+	v->init = init->kind;
+	v->a = init->a;
+	v->b = init->b;
+	v->stream = stream_of(f, full);
+	v->decay = (int8_t)decay;
+	v->span = at;
+	*u = (VarUse){ v, var_node(f, v) };
+	name_put(f->arena, &f->vars, full, u);
+	return u;
+}
+
 Val param_use(Front *f, const Frame *fr, const Expr *e, const char *name, const Type *t,
 	      VarRole role, const InitVal *init, int decay)
 {
 	const char *full = *name == '/' ? name + 1 : join(f, fr->path, name);
 	Span user = front_span(f, fr, e->span);
 	VarUse *u;
-	Var *v;
 
 	if (!*full || !check_name(f, fr, e, full) || f->stop)
 		return POISON;
@@ -162,15 +179,12 @@ Val param_use(Front *f, const Frame *fr, const Expr *e, const char *name, const 
 			    FRONT_MAX_VARS);
 		return POISON;
 	}
-	v = ir_var_new(f->module, full, *t, role);
-	v->init = init->kind;
-	v->a = init->a;
-	v->b = init->b;
-	v->stream = stream_of(f, full);
-	v->decay = (int8_t)decay;
-	v->span = user;
-	u = ARENA_NEW(f->arena, VarUse);
-	*u = (VarUse){ v, var_node(f, v) };
-	name_put(f->arena, &f->vars, full, u);
-	return val_tensor(u->value);
+	return val_tensor(make(f, full, t, role, init, decay, user)->value);
+}
+
+VarUse *param_add(Front *f, const char *full, const Type *t, const InitVal *init, Span at)
+{
+	if (name_get(&f->vars, full))
+		return NULL;
+	return make(f, full, t, VAR_PARAM, init, -1, at);
 }

@@ -3,8 +3,9 @@
  * `train` is flat: the arguments of the optimizer and of its schedule become settings of their own
  * (lr, lr_kind, momentum, ...). Where one is written both ways, the setting beside the optimizer
  * wins over the optimizer's argument, and -D over both. The section that comes out has every
- * setting. */
-#include "front.h"
+ * setting, but for those of another optimizer that are `sparse`. A group's arguments are read by
+ * the same rows. */
+#include "settings.h"
 
 /* ---- -D ---- */
 
@@ -88,50 +89,59 @@ Expr *override_expr(Front *f, Override *o, bool text)
 
 /* ---- what train has ---- */
 
-typedef enum Owner { FOR_TRAIN, FOR_ALL, FOR_SGD, FOR_ADAM } Owner;
+/* Optimizers, as bits of Key.owners; 0: a setting of `train` alone. */
+enum { SGD = 1, ADAM = 2, ADAMW = 4, LION = 8, ADAFACTOR = 16, GROUP = 32, EVERY = 63 };
 
 typedef struct Key {
 	const char *name;
-	Owner owner;   /* whose argument it may be */
-	AttrKind kind; /* A_INT, A_FLOAT, A_BOOL */
+	unsigned owners; /* whose argument it may be */
+	AttrKind kind;   /* A_INT, A_FLOAT, A_BOOL */
 	double dflt, low, high;
+	bool sparse; /* left out of the section where nothing sets it */
 } Key;
 
 static const Key keys[] = {
-	{ "batch", FOR_TRAIN, A_INT, 64, 1, 1 << 24 },
-	{ "steps", FOR_TRAIN, A_INT, 1000, 1, 1e15 },
-	{ "clip_norm", FOR_TRAIN, A_FLOAT, 0, 0, 1e30 },
-	{ "seed", FOR_TRAIN, A_INT, 1, 0, 9.2e18 },
-	{ "eval_every", FOR_TRAIN, A_INT, 0, 0, 1e15 },
-	{ "save_every", FOR_TRAIN, A_INT, 0, 0, 1e15 },
-	{ "keep", FOR_TRAIN, A_INT, 0, 0, 1e15 },
-	{ "save_best", FOR_TRAIN, A_BOOL, 0, 0, 1 },
-	{ "early_stop", FOR_TRAIN, A_INT, 0, 0, 1e15 },
-	{ "weight_decay", FOR_ALL, A_FLOAT, 0, 0, 1e30 }, /* adamw: 0.01 */
-	{ "momentum", FOR_SGD, A_FLOAT, 0, 0, 1 },
-	{ "dampening", FOR_SGD, A_FLOAT, 0, 0, 1 },
-	{ "nesterov", FOR_SGD, A_BOOL, 0, 0, 1 },
-	{ "beta1", FOR_ADAM, A_FLOAT, 0.9, 0, 1 },
-	{ "beta2", FOR_ADAM, A_FLOAT, 0.999, 0, 1 },
-	{ "eps", FOR_ADAM, A_FLOAT, 1e-8, 0, 1 },
+	{ "batch", 0, A_INT, 64, 1, 1 << 24, false },
+	{ "steps", 0, A_INT, 1000, 1, 1e15, false },
+	{ "clip_norm", 0, A_FLOAT, 0, 0, 1e30, false },
+	{ "clip_value", 0, A_FLOAT, 0, 0, 1e30, true },
+	{ "ema", 0, A_FLOAT, 0, 0, 1, true },
+	{ "seed", 0, A_INT, 1, 0, 9.2e18, false },
+	{ "eval_every", 0, A_INT, 0, 0, 1e15, false },
+	{ "save_every", 0, A_INT, 0, 0, 1e15, false },
+	{ "keep", 0, A_INT, 0, 0, 1e15, false },
+	{ "save_best", 0, A_BOOL, 0, 0, 1, false },
+	{ "early_stop", 0, A_INT, 0, 0, 1e15, false },
+	{ "weight_decay", EVERY, A_FLOAT, 0, 0, 1e30, false },
+	{ "momentum", SGD, A_FLOAT, 0, 0, 1, false },
+	{ "dampening", SGD, A_FLOAT, 0, 0, 1, false },
+	{ "nesterov", SGD, A_BOOL, 0, 0, 1, false },
+	{ "beta1", ADAM | ADAMW | LION, A_FLOAT, 0.9, 0, 1, false },
+	{ "beta2", ADAM | ADAMW | LION, A_FLOAT, 0.999, 0, 1, false },
+	{ "eps", ADAM | ADAMW, A_FLOAT, 1e-8, 0, 1, false },
+	{ "beta2_decay", ADAFACTOR, A_FLOAT, -0.8, -100, 0, true },
+	{ "eps1", ADAFACTOR, A_FLOAT, 0, 0, 1, true }, /* 0: of the type */
+	{ "eps2", ADAFACTOR, A_FLOAT, 1e-3, 0, 1e30, true },
+	{ "d", ADAFACTOR, A_FLOAT, 1, 1, 1e30, true },
+	{ "lr_scale", GROUP, A_FLOAT, 1, 0, 1e30, true },
 };
 enum { NKEYS = sizeof keys / sizeof *keys };
 
 static const char *const special[] = { "precision", "optimizer", "lr", "betas" };
 
-/* The arguments of an optimizer, by position or by name. */
-enum { MAX_ARGS = 5 };
-typedef struct Optimizer {
-	const char *name, *usage, *args[MAX_ARGS];
-} Optimizer;
-
 #define ADAM_ARGS { "lr", "betas", "eps", "weight_decay" }
 static const Optimizer optimizers[] = {
 	{ "sgd", "sgd(lr, momentum, dampening, nesterov, weight_decay)",
-	  { "lr", "momentum", "dampening", "nesterov", "weight_decay" } },
-	{ "adam", "adam(lr, betas, eps, weight_decay)", ADAM_ARGS },
-	{ "adamw", "adamw(lr, betas, eps, weight_decay)", ADAM_ARGS },
+	  { "lr", "momentum", "dampening", "nesterov", "weight_decay" }, SGD, 1e-2, { { 0 } } },
+	{ "adam", "adam(lr, betas, eps, weight_decay)", ADAM_ARGS, ADAM, 1e-3, { { 0 } } },
+	{ "adamw", "adamw(lr, betas, eps, weight_decay)", ADAM_ARGS, ADAMW, 1e-3,
+	  { { "weight_decay", 0.01 } } },
+	{ "lion", "lion(lr, betas, weight_decay)", { "lr", "betas", "weight_decay" }, LION, 1e-4,
+	  { { "beta2", 0.99 } } },
+	{ "adafactor", "adafactor(lr, beta2_decay, eps1, eps2, d, weight_decay)",
+	  { "lr", "beta2_decay", "eps1", "eps2", "d", "weight_decay" }, ADAFACTOR, 1e-2, { { 0 } } },
 };
+enum { NOPTIMIZERS = sizeof optimizers / sizeof *optimizers, DEFAULT_OPTIMIZER = 2 /* adamw */ };
 
 /* The arguments of a schedule, by position or by name, and what they become. */
 typedef struct Schedule {
@@ -154,39 +164,43 @@ static const Schedule schedules[] = {
 
 /* ---- evaluation ---- */
 
-typedef struct Train {
-	Front *f;
-	Frame frame;
-	const Arg *settings;  /* of the train block */
-	const Arg *optimizer; /* arguments of the optimizer */
-	const char *name;     /* of the optimizer */
-	Section *out;
-} Train;
+/* Of several places that set a key, the last in this order wins. */
+typedef enum Place { BY_NONE, BY_ARGUMENT, BY_BLOCK, BY_OVERRIDE } Place;
 
-/* What sets `key`: -D, the train block, the optimizer's argument; NULL. */
-static Expr *source_of(Train *t, const char *key, bool text)
+typedef struct Source {
+	Expr *e; /* NULL: nothing sets it */
+	Place place;
+	const Override *override;
+} Source;
+
+static Source source_of(Train *t, const char *key, bool text)
 {
-	Override *o = override_find(t->f, "train", key);
-	Expr *e = NULL;
+	Override *o = t->group ? NULL : override_find(t->f, "train", key);
+	Source s = { NULL, BY_NONE, o };
 
-	for (const Arg *a = t->optimizer; a; a = a->next)
+	for (const Arg *a = t->arguments; a; a = a->next)
 		if (a->name && !strcmp(a->name, key))
-			e = a->value;
+			s = (Source){ a->value, BY_ARGUMENT, o };
 	for (const Arg *a = t->settings; a; a = a->next)
 		if (!strcmp(a->name, key))
-			e = a->value;
+			s = (Source){ a->value, BY_BLOCK, o };
 	if (!o)
-		return e;
-	e = override_expr(t->f, o, text);
-	if (!e) { /* reported: stands for the default */
-		e = ARENA_NEW(t->f->arena, Expr);
-		e->kind = E_POISON;
-		e->span = o->span;
+		return s;
+	s = (Source){ override_expr(t->f, o, text), BY_OVERRIDE, o };
+	if (!s.e) { /* reported: stands for the default */
+		s.e = ARENA_NEW(t->f->arena, Expr);
+		s.e->kind = E_POISON;
+		s.e->span = o->span;
 	}
-	return e;
+	return s;
 }
 
-static Val constant(Train *t, Expr *e)
+Expr *settings_source(Train *t, const char *key, bool text)
+{
+	return source_of(t, key, text).e;
+}
+
+Val settings_constant(Train *t, Expr *e)
 {
 	sema_constant(t->f, e);
 	return eval_expr(t->f, &t->frame, e);
@@ -202,8 +216,7 @@ static void put_num(Train *t, const char *key, AttrKind kind, double v, Span s)
 	put(t, key, kind, kind == A_FLOAT ? (Attr){ .f = v } : (Attr){ .i = (int64_t)v }, s);
 }
 
-/* A number within its range; `dflt` after an error. */
-static double in_range(Train *t, const Expr *e, Val v, const char *key, AttrKind kind, double low,
+double settings_number(Train *t, const Expr *e, Val v, const char *key, AttrKind kind, double low,
 		       double high, double dflt)
 {
 	Front *f = t->f;
@@ -228,15 +241,26 @@ static double in_range(Train *t, const Expr *e, Val v, const char *key, AttrKind
 	return dflt;
 }
 
+static double default_of(const Train *t, const Key *k)
+{
+	size_t n = sizeof t->optimizer->dflt / sizeof *t->optimizer->dflt;
+
+	for (size_t i = 0; i < n && t->optimizer->dflt[i].key; i++)
+		if (!strcmp(t->optimizer->dflt[i].key, k->name))
+			return t->optimizer->dflt[i].value;
+	return k->dflt;
+}
+
 static void put_key(Train *t, const Key *k)
 {
-	Expr *e = source_of(t, k->name, false);
-	double dflt = !strcmp(k->name, "weight_decay") && !strcmp(t->name, "adamw") ? 0.01
-										    : k->dflt;
+	Expr *e = settings_source(t, k->name, false);
+	double dflt = default_of(t, k);
 	Span at = e ? e->span : t->out->span;
-	Val v = e ? constant(t, e) : POISON;
-	double x = e ? in_range(t, e, v, k->name, k->kind, k->low, k->high, dflt) : dflt;
+	Val v = e ? settings_constant(t, e) : POISON;
+	double x = e ? settings_number(t, e, v, k->name, k->kind, k->low, k->high, dflt) : dflt;
 
+	if (!e && (t->group || (k->sparse && !(k->owners & t->optimizer->bit))))
+		return;
 	if (!strcmp(k->name, "batch"))
 		put_num(t, k->name, A_INT, (double)t->f->module->batch, at);
 	else if (!strcmp(k->name, "seed") && t->f->opt->seed)
@@ -281,7 +305,7 @@ static double take_number(Train *t, Actuals *a, const Schedule *s, const char *k
 		if (strcmp(s->args[i], key) != 0)
 			continue;
 		const Actual *x = actual_take(a, i, key);
-		return x ? in_range(t, x->expr, x->v, key, kind, low, kind == A_INT ? 1e15 : 1e30,
+		return x ? settings_number(t, x->expr, x->v, key, kind, low, kind == A_INT ? 1e15 : 1e30,
 				    dflt)
 			 : dflt;
 	}
@@ -324,17 +348,18 @@ static void read_schedule(Train *t, const Expr *e, Rate *r)
 
 static void put_rate(Train *t)
 {
-	Rate r = { .kind = "constant", .peak = !strcmp(t->name, "sgd") ? 1e-2 : 1e-3 };
-	Expr *e = source_of(t, "lr", false);
+	Rate r = { .kind = "constant", .peak = t->optimizer->lr };
+	Expr *e = settings_source(t, "lr", false);
 	Span s = e ? e->span : t->out->span;
 
-	r.total = (int64_t)ir_setting_num(t->out, "steps", 1000);
+	r.total = (int64_t)ir_setting_num(ir_find_section(t->f->module, "train", ""), "steps",
+					  1000);
 	if (e && e->kind == E_CALL && !e->call.primitive && builtin_find(e->call.name) < 0)
 		read_schedule(t, e, &r);
 	else if (e && e->kind == E_CALL && !strcmp(e->call.name, "constant"))
 		read_schedule(t, e, &r);
 	else if (e)
-		r.peak = in_range(t, e, constant(t, e), "lr", A_FLOAT, 0, 1e30, r.peak);
+		r.peak = settings_number(t, e, settings_constant(t, e), "lr", A_FLOAT, 0, 1e30, r.peak);
 	put(t, "lr_kind", A_STR, (Attr){ .s = r.kind }, s);
 	put_num(t, "lr", A_FLOAT, r.peak, s);
 	put_num(t, "lr_min", A_FLOAT, r.min, s);
@@ -380,12 +405,11 @@ static Arg *named_args(Train *t, const Optimizer *o, const Arg *args)
 static void read_optimizer(Train *t)
 {
 	Front *f = t->f;
-	Expr *e = source_of(t, "optimizer", false);
+	Expr *e = settings_source(t, "optimizer", false);
 	const char *name = NULL;
 	const Arg *args = NULL;
 	Span at;
 
-	t->name = "adamw";
 	if (!e || e->kind == E_POISON)
 		return;
 	at = e->span;
@@ -396,10 +420,10 @@ static void read_optimizer(Train *t)
 		at = e->call.name_span;
 		args = e->call.args;
 	}
-	for (size_t i = 0; name && i < sizeof optimizers / sizeof *optimizers; i++)
+	for (size_t i = 0; name && i < NOPTIMIZERS; i++)
 		if (!strcmp(optimizers[i].name, name)) {
-			t->name = optimizers[i].name;
-			t->optimizer = named_args(t, &optimizers[i], args);
+			t->optimizer = &optimizers[i];
+			t->arguments = named_args(t, &optimizers[i], args);
 			return;
 		}
 	if (!front_error(f, &t->frame, at,
@@ -408,21 +432,38 @@ static void read_optimizer(Train *t)
 			 name ? name : ""))
 		return;
 	Suggest s = suggest_start(name ? name : "");
-	for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++)
+	for (size_t i = 0; i < NOPTIMIZERS; i++)
 		suggest_try(&s, optimizers[i].name);
 	suggest_hint(&s, f->diag);
+	if (name && !s.best)
+		diag_hint(f->diag, "there are sgd, adam, adamw, lion and adafactor");
 }
 
-static bool owner_fits(const Train *t, Owner o)
+/* Whether `betas` sets this beta, which may be set by its own name too. */
+static bool takes_pair(Train *t, const Source *pair, const char *key)
 {
-	return o == FOR_ALL || (o == FOR_SGD) == !strcmp(t->name, "sgd");
+	Source own = source_of(t, key, false);
+
+	if (own.place != pair->place)
+		return own.place < pair->place;
+	if (own.place == BY_OVERRIDE) { /* the last of several */
+		const Override *o = pair->override;
+		while (o && o != own.override)
+			o = o->next;
+		return !o;
+	}
+	if (front_error(t->f, &t->frame, own.e->span, "'%s' is one of the 'betas' too", key))
+		diag_note(t->f->diag, pair->e->span, "these");
+	return false;
 }
 
 /* betas = (b1, b2) is written as a list. */
 static void put_betas(Train *t)
 {
-	Expr *e = source_of(t, "betas", false);
-	Val v = e ? constant(t, e) : POISON;
+	static const char *const names[] = { "beta1", "beta2" };
+	Source pair = source_of(t, "betas", false);
+	Expr *e = pair.e;
+	Val v = e ? settings_constant(t, e) : POISON;
 
 	if (!e || v.kind == V_POISON)
 		return;
@@ -432,9 +473,10 @@ static void put_betas(Train *t)
 			    val_describe(t->f->arena, v));
 		return;
 	}
-	put_num(t, "beta1", A_FLOAT, in_range(t, e, v.at[0], "betas", A_FLOAT, 0, 1, 0.9), e->span);
-	put_num(t, "beta2", A_FLOAT, in_range(t, e, v.at[1], "betas", A_FLOAT, 0, 1, 0.999),
-		e->span);
+	for (int i = 0; i < 2; i++)
+		if (takes_pair(t, &pair, names[i]))
+			put_num(t, names[i], A_FLOAT,
+				settings_number(t, e, v.at[i], "betas", A_FLOAT, 0, 1, 0), e->span);
 }
 
 /* ---- unknown settings ---- */
@@ -459,36 +501,59 @@ static bool is_special(const char *name)
 static bool check_owner(Train *t, const char *name, Span at)
 {
 	const Key *k = find_key(name);
-	Owner o = k ? k->owner : !strcmp(name, "betas") ? FOR_ADAM : FOR_TRAIN;
+	unsigned owners = k ? k->owners : !strcmp(name, "betas") ? ADAM | ADAMW | LION : 0;
 
-	if (o == FOR_TRAIN || owner_fits(t, o))
+	if (!owners || owners == GROUP || owners & t->optimizer->bit)
 		return true;
-	front_error(t->f, &t->frame, at, "%s has no '%s'", t->name, name);
+	front_error(t->f, &t->frame, at, "%s has no '%s'", t->optimizer->name, name);
 	return false;
 }
 
+/* Whether an optimizer or a group may have this argument. */
+static bool is_argument(const Train *t, const char *name)
+{
+	const Key *k = find_key(name);
+
+	return (k && k->owners && (t->group || k->owners != GROUP)) || !strcmp(name, "lr") ||
+	       !strcmp(name, "betas");
+}
+
 /* Whether `name` is a setting here; else an error with a suggestion. */
-static void check_key(Train *t, const char *name, Span at, bool of_optimizer)
+static void check_key(Train *t, const char *name, Span at, bool argument)
 {
 	Front *f = t->f;
 	const Key *k = find_key(name);
 	Suggest s = suggest_start(name);
 
-	if (of_optimizer
-		    ? (k && k->owner != FOR_TRAIN) || !strcmp(name, "lr") || !strcmp(name, "betas")
-		    : k || is_special(name)) {
+	if (argument ? is_argument(t, name)
+		     : (k && k->owners != GROUP) || is_special(name) || tuning_has(name)) {
 		check_owner(t, name, at);
 		return;
 	}
 	for (size_t i = 0; i < NKEYS; i++)
-		if (!of_optimizer || keys[i].owner != FOR_TRAIN)
+		if (argument ? is_argument(t, keys[i].name) : keys[i].owners != GROUP)
 			suggest_try(&s, keys[i].name);
-	for (size_t i = of_optimizer ? 2 : 0; i < sizeof special / sizeof *special; i++)
+	for (size_t i = argument ? 2 : 0; i < sizeof special / sizeof *special; i++)
 		suggest_try(&s, special[i]);
-	if (front_error(f, &t->frame, at,
-			of_optimizer ? "%s has no argument '%s'" : "%s has no setting '%s'",
-			of_optimizer ? t->name : "train", name))
+	if (!argument)
+		tuning_suggest(&s);
+	if (front_error(f, &t->frame, at, argument ? "%s has no argument '%s'" : "%s has no setting '%s'",
+			t->group   ? "group"
+			: argument ? t->optimizer->name
+				   : "train",
+			name))
 		suggest_hint(&s, f->diag);
+}
+
+static void check_arguments(Train *t)
+{
+	for (const Arg *a = t->arguments; a; a = a->next) {
+		check_key(t, a->name, a->span, true);
+		for (const Arg *b = t->arguments; b != a; b = b->next)
+			if (!strcmp(a->name, b->name))
+				front_error(t->f, &t->frame, a->span,
+					    "argument '%s' is given twice", a->name);
+	}
 }
 
 static void check_keys(Train *t)
@@ -502,13 +567,7 @@ static void check_keys(Train *t)
 			    front_error(f, &t->frame, a->span, "'%s' is set twice", a->name))
 				diag_note(f->diag, b->span, "first here");
 	}
-	for (const Arg *a = t->optimizer; a; a = a->next) {
-		check_key(t, a->name, a->span, true);
-		for (const Arg *b = t->optimizer; b != a; b = b->next)
-			if (!strcmp(a->name, b->name))
-				front_error(f, &t->frame, a->span, "argument '%s' is given twice",
-					    a->name);
-	}
+	check_arguments(t);
 	for (const Override *o = f->overrides; o; o = o->next)
 		if (o->scope && !strcmp(o->scope, "train"))
 			check_owner(t, o->key, o->name);
@@ -522,7 +581,7 @@ static Train train_of(Front *f)
 
 	return (Train){ .f = f,
 			.settings = s ? s->settings : NULL,
-			.name = "adamw",
+			.optimizer = &optimizers[DEFAULT_OPTIMIZER],
 			.frame = {
 				.constant = true, .path = "", .user = NO_SPAN, .call = NO_SPAN } };
 }
@@ -530,13 +589,13 @@ static Train train_of(Front *f)
 int64_t settings_batch(Front *f)
 {
 	Train t = train_of(f);
-	Expr *e = source_of(&t, "batch", false);
+	Expr *e = settings_source(&t, "batch", false);
 	const Key *k = find_key("batch");
 	double v = k->dflt;
 
 	f->batch_state = 1;
 	if (e)
-		v = in_range(&t, e, constant(&t, e), k->name, k->kind, k->low, k->high, v);
+		v = settings_number(&t, e, settings_constant(&t, e), k->name, k->kind, k->low, k->high, v);
 	f->batch_state = 2;
 	return (int64_t)v;
 }
@@ -548,7 +607,7 @@ const char *settings_precision(Front *f)
 	};
 	enum { SUPPORTED = 3 }; /* of them, the first */
 	Train t = train_of(f);
-	Expr *e = source_of(&t, "precision", true);
+	Expr *e = settings_source(&t, "precision", true);
 	const char *given = f->opt->precision;
 	Span at = NO_SPAN;
 
@@ -581,11 +640,24 @@ void settings_build(Front *f)
 	t.out = ir_section(f->module, "train", "", "");
 	t.out->span = f->user->trains ? f->user->trains->span : NO_SPAN;
 	put(&t, "precision", A_STR, (Attr){ .s = settings_precision(f) }, t.out->span);
-	put(&t, "optimizer", A_STR, (Attr){ .s = t.name }, t.out->span);
+	put(&t, "optimizer", A_STR, (Attr){ .s = t.optimizer->name }, t.out->span);
 	for (size_t i = 0; i < NKEYS; i++)
-		put_key(&t, &keys[i]);
+		if (keys[i].owners != GROUP)
+			put_key(&t, &keys[i]);
 	put_betas(&t);
 	put_rate(&t);
+	tuning_read(&t);
+}
+
+void settings_group(Train *t)
+{
+	check_arguments(t);
+	for (size_t i = 0; i < NKEYS; i++)
+		if (is_argument(t, keys[i].name))
+			put_key(t, &keys[i]);
+	put_betas(t);
+	if (settings_source(t, "lr", false))
+		put_rate(t);
 }
 
 void overrides_check(Front *f)
@@ -601,9 +673,11 @@ void overrides_check(Front *f)
 		} else if (!strcmp(o->scope, "train")) {
 			diag_error(f->diag, o->name, "train has no setting '%s'", o->key);
 			for (size_t i = 0; i < NKEYS; i++)
-				suggest_try(&s, keys[i].name);
+				if (keys[i].owners != GROUP)
+					suggest_try(&s, keys[i].name);
 			for (size_t i = 0; i < sizeof special / sizeof *special; i++)
 				suggest_try(&s, special[i]);
+			tuning_suggest(&s);
 		} else if (d) {
 			dataset_unknown(f, d, o->name, o->key);
 			continue;

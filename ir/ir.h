@@ -227,7 +227,7 @@ struct Func {
 };
 
 typedef enum VarRole {
-	VAR_PARAM,   /* trained, in checkpoints under its own name */
+	VAR_PARAM,   /* trained unless frozen, in checkpoints under its own name */
 	VAR_STAT,    /* running statistic: in checkpoints under its own name */
 	VAR_OPT,     /* optimizer state: in checkpoints under its name, which starts with "dlc." */
 	VAR_COUNTER  /* scalars such as dlc.step */
@@ -243,6 +243,8 @@ typedef struct Var {
 	double a, b;      /* const a; uniform [a,b); normal mean a, deviation b */
 	int32_t stream;   /* random stream of its initial values */
 	int8_t decay;     /* weight decay: 1 yes, 0 no, -1 by rule (two or more dimensions) */
+	bool frozen;      /* param: not trained; stat: not updated */
+	int32_t group;    /* its settings are those of the section "group gN", then those of `train`; 0: no group */
 	Span span;
 	int64_t offset;   /* arena offset after `offsets`; -1 before */
 	struct Var *next;
@@ -258,8 +260,8 @@ typedef struct Setting {
 } Setting;
 
 typedef struct Section {
-	const char *kind;  /* "train" or "data" */
-	const char *name;  /* data: "text"; train: "" */
+	const char *kind;  /* "train", "data", "group" (of parameters) or "lora" (an adapter) */
+	const char *name;  /* data: "text"; group: "g1"; lora: the weight's name; train: "" */
 	const char *type;  /* data: "bytes", "tokens", "idx", "npy", "raw", "csv"; train: "" */
 	Setting *first;
 	Span span;

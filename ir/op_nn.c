@@ -449,10 +449,18 @@ static Value *batch_norm_training(Builder *b, Node *n)
 	return ir_binary(b, OP_mul, ir_binary(b, OP_sub, x, mean), rstd);
 }
 
+static bool is_frozen(const Builder *b, const Value *v)
+{
+	const Var *var = v->def && v->def->op == OP_var ? ir_find_var(b->m, ir_str(v->def, "name")) : NULL;
+	return var && var->frozen;
+}
+
+/* With frozen statistics training normalises as evaluation does. */
 bool x_batch_norm(Builder *b, Node *n, bool training, Value **res)
 {
 	const Type *x = op_arg(n, 0);
 	Value *y;
+	training = training && !is_frozen(b, n->arg[3]) && !is_frozen(b, n->arg[4]);
 	if (training && type_elems(x) == x->dim[1]) {
 		diag_error(b->m->diag, n->span,
 			   "batch_norm: %s has one value per channel, which has no variance",

@@ -54,6 +54,7 @@ TYPE_RULE(t_softmax)
 TYPE_RULE(t_split)
 TYPE_RULE(t_transpose)
 TYPE_RULE(t_update)
+TYPE_RULE(t_adafactor)
 #undef TYPE_RULE
 
 #define GRAD_RULE(name) bool name(Builder *b, Node *n, Value *const *dy, Value **dx);
@@ -106,6 +107,8 @@ GRAD_RULE(g_transpose)
 #define EXPAND_RULE(name) bool name(Builder *b, Node *n, bool training, Value **res);
 EXPAND_RULE(x_adam)
 EXPAND_RULE(x_adamw)
+EXPAND_RULE(x_lion)
+EXPAND_RULE(x_adafactor)
 EXPAND_RULE(x_batch_mean)
 EXPAND_RULE(x_batch_norm)
 EXPAND_RULE(x_conv_transpose2d)

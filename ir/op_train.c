@@ -5,6 +5,9 @@
  * f64 and rounded once, where they meet the tensor. */
 #include "op_util.h"
 
+#include <float.h>
+#include <math.h>
+
 /* ---- effects and regions ---- */
 
 bool t_region(const Node *n, Type *res, char why[256])
@@ -154,17 +157,136 @@ bool x_adam(Builder *b, Node *n, bool training, Value **res)
 	return true;
 }
 
-/* p *= 1 - lr*wd first */
+/* p * (1 - lr*wd) */
+static Value *decay_apart(Builder *b, Value *p, Value *lr, double wd)
+{
+	if (wd <= 0)
+		return p;
+	Value *keep = ir_binary(b, OP_sub, ir_scalar(b, DT_F64, 1), mul_c(b, lr, wd));
+	return mul(b, p, meet(b, keep, p));
+}
+
 bool x_adamw(Builder *b, Node *n, bool training, Value **res)
 {
 	(void)training, (void)res;
-	Value *p = n->arg[0];
-	double wd = ir_float(n, "weight_decay");
-	if (wd > 0) {
-		Value *keep =
-			ir_binary(b, OP_sub, ir_scalar(b, DT_F64, 1), mul_c(b, n->arg[2], wd));
-		p = mul(b, p, meet(b, keep, p));
-	}
+	Value *p = decay_apart(b, n->arg[0], n->arg[2], ir_float(n, "weight_decay"));
 	adam_update(b, n, p, n->arg[1]);
+	return true;
+}
+
+/* update = sign(b1*m + (1-b1)*g); p = p*(1 - lr*wd) - lr*update; m = b2*m + (1-b2)*g */
+bool x_lion(Builder *b, Node *n, bool training, Value **res)
+{
+	(void)training, (void)res;
+	Value *p = decay_apart(b, n->arg[0], n->arg[2], ir_float(n, "weight_decay"));
+	Value *g = n->arg[1], *m = n->arg[4];
+	double b1 = ir_float(n, "beta1"), b2 = ir_float(n, "beta2");
+	Value *mix = add(b, mul_c(b, m, b1), mul_c(b, g, 1 - b1));
+	Value *step = mul(b, meet(b, n->arg[2], p), ir_unary(b, OP_sign, mix));
+	ir_assign(b, m, add(b, mul_c(b, m, b2), mul_c(b, g, 1 - b2)));
+	ir_assign(b, n->arg[0], ir_binary(b, OP_sub, p, step));
+	return true;
+}
+
+/* ---- adafactor ----
+ *
+ * As torch.optim.Adafactor (PyTorch 2.5): of a tensor of two or more dimensions the second moment is
+ * kept as its means over the last axis (rows) and over the one before (columns), whose product over
+ * the mean of the rows estimates it; a vector keeps all of it. */
+
+/* Means over one of the last two axes, which is kept with size 1. */
+static Type factor_type(const Type *p, int axis_from_end)
+{
+	Type t = *p;
+	t.dim[t.ndim - axis_from_end] = 1;
+	return t;
+}
+
+bool t_adafactor(const Node *n, Type *res, char why[256])
+{
+	(void)res;
+	const Type *p = op_arg(n, 0), *lr = op_arg(n, 2), *t = op_arg(n, 3);
+	if (!op_float_arg(n, 0, why))
+		return false;
+	if (!n->arg[0]->def || n->arg[0]->def->op != OP_var)
+		return op_fail(why, "the parameter must be a variable");
+	if (lr->dtype != DT_F64 || lr->ndim || t->dtype != DT_I64 || t->ndim)
+		return op_fail(why, "expected lr as f64[] and the step as i64[], got %s and %s",
+			       TYPE_TEXT(lr), TYPE_TEXT(t));
+	if (!type_equal(op_arg(n, 1), p))
+		return op_fail(why, "the gradient must be like the parameter, %s, got %s", TYPE_TEXT(p),
+			       TYPE_TEXT(op_arg(n, 1)));
+	if (n->nargs != (p->ndim >= 2 ? 6 : 5))
+		return op_fail(why, "a parameter of %d dimensions has %d states, got %d", p->ndim,
+			       p->ndim >= 2 ? 2 : 1, (int)n->nargs - 4);
+	for (int i = 4; i < n->nargs; i++) {
+		Type want = p->ndim >= 2 ? factor_type(p, i - 3) : *p;
+		if (!type_equal(op_arg(n, i), &want))
+			return op_fail(why, "expected a state of type %s, got %s", TYPE_TEXT(&want),
+				       TYPE_TEXT(op_arg(n, i)));
+	}
+	return true;
+}
+
+/* x + w*(y - x), w a scalar of the step */
+static Value *lerp(Builder *b, Value *x, Value *y, Value *w)
+{
+	return add(b, x, mul(b, meet(b, w, x), ir_binary(b, OP_sub, y, x)));
+}
+
+/* The root of the mean of the squares, as an f64 scalar. */
+static Value *rms(Builder *b, Value *x)
+{
+	Value *sum = ir_cast(b, ir_reduce_all(b, OP_sum, mul(b, x, x)), DT_F64);
+	double root = 1 / sqrt((double)type_elems(&x->type));
+	return mul_c(b, ir_unary(b, OP_sqrt, sum), root);
+}
+
+static Value *mean_over(Builder *b, Value *x, int axis_from_end)
+{
+	IntList axis = ir_list(1, &(int64_t){ x->type.ndim - axis_from_end });
+	return ir_reduce(b, OP_mean, x, &axis, true);
+}
+
+/* The estimate of the second moment, from states that it brings up to date. */
+static Value *second_moment(Builder *b, Node *n, Value *fresh, double eps1)
+{
+	Value *squares = mul(b, n->arg[1], n->arg[1]);
+	if (n->nargs == 5) {
+		Value *v = lerp(b, n->arg[4], squares, fresh);
+		ir_assign(b, n->arg[4], v);
+		return v;
+	}
+	Value *row = lerp(b, n->arg[4], mean_over(b, squares, 1), fresh);
+	Value *column = lerp(b, n->arg[5], mean_over(b, squares, 2), fresh);
+	ir_assign(b, n->arg[4], row);
+	ir_assign(b, n->arg[5], column);
+	Value *whole = ir_binary_c(b, OP_max, mean_over(b, row, 2), eps1);
+	return ir_binary(b, OP_div, mul(b, row, column), whole);
+}
+
+/* The size of a step: min(lr, 1/sqrt(t)) relative to the parameter's, at least eps2; less where the
+ * update is larger than d. */
+static Value *step_size(Builder *b, Node *n, Value *t, Value *update)
+{
+	Value *rate = ir_binary(b, OP_min, n->arg[2], ir_unary(b, OP_rsqrt, t));
+	Value *scale = ir_binary_c(b, OP_max, rms(b, n->arg[0]), ir_float(n, "eps2"));
+	Value *over = ir_binary_c(b, OP_max, mul_c(b, rms(b, update), 1 / ir_float(n, "d")), 1);
+	return ir_binary(b, OP_div, mul(b, scale, rate), over);
+}
+
+bool x_adafactor(Builder *b, Node *n, bool training, Value **res)
+{
+	(void)training, (void)res;
+	Value *p = n->arg[0], *t = ir_cast(b, n->arg[3], DT_F64);
+	double eps1 = ir_float(n, "eps1");
+	if (eps1 <= 0)
+		eps1 = p->type.dtype == DT_F64 ? DBL_EPSILON : FLT_EPSILON;
+	Value *fresh = ir_binary(b, OP_pow, t, ir_scalar(b, DT_F64, ir_float(n, "beta2_decay")));
+	Value *v = ir_binary_c(b, OP_max, second_moment(b, n, fresh, eps1), eps1 * eps1);
+	Value *update = mul(b, ir_unary(b, OP_rsqrt, v), n->arg[1]);
+	Value *size = step_size(b, n, t, update);
+	p = decay_apart(b, p, n->arg[2], ir_float(n, "weight_decay"));
+	ir_assign(b, n->arg[0], ir_binary(b, OP_sub, p, mul(b, meet(b, size, p), update)));
 	return true;
 }

@@ -1,7 +1,8 @@
 /* The reader of IR text: recursive descent over the format that print.c writes.
  *
  *     module    "module" text "batch" int ["streams" int] "{" {var | section | func} "}"
- *     var       "var" text ":" type ["@" int] role "init" kind "(" number ["," number] ")" ["stream" int] ["decay" int]
+ *     var       "var" text ":" type ["@" int] role ["frozen"] "init" kind "(" number ["," number] ")"
+ *               ["stream" int] ["decay" int] ["group" int]
  *     section   "section" name [name [name]] "{" [key "=" setting {"," key "=" setting}] "}"
  *     func      "func" "@" name "batch" int ["arena" int] "{" {node} "}"
  *     node      [values "="] ["replay" "(" value ")"] op [values] [attrs] {"[" [flag] "]"} [":" places]
@@ -617,15 +618,18 @@ static bool parse_init(Parser *p, Var *v)
 	v->init = (InitKind)kind;
 	if (v->init != INIT_CONST && (!want(p, ',') || !want_number(p, &v->b)))
 		return false;
-	int64_t stream = 0, decay = -1;
+	int64_t stream = 0, decay = -1, group = 0;
 	if (!want(p, ')'))
 		return false;
 	if (accept_name(p, "stream") && !want_int(p, "a random stream", 0, INT32_MAX, &stream))
 		return false;
 	if (accept_name(p, "decay") && !want_int(p, "a switch", 0, 1, &decay))
 		return false;
+	if (accept_name(p, "group") && !want_int(p, "the number of a group", 0, INT32_MAX, &group))
+		return false;
 	v->stream = (int32_t)stream;
 	v->decay = (int8_t)decay;
+	v->group = (int32_t)group;
 	return true;
 }
 
@@ -650,6 +654,7 @@ static bool parse_var(Parser *p)
 	Var *v = ir_var_new(p->m, name, type, (VarRole)role);
 	v->span = span;
 	v->offset = offset;
+	v->frozen = accept_name(p, "frozen");
 	return parse_init(p, v);
 }
 

@@ -294,7 +294,7 @@ static void print_var(FILE *out, const Var *v)
 	fputs(" : ", out);
 	print_type(out, &v->type);
 	print_offset(out, v->offset);
-	fprintf(out, " %s init %s(", roles[v->role], inits[v->init]);
+	fprintf(out, " %s%s init %s(", roles[v->role], v->frozen ? " frozen" : "", inits[v->init]);
 	print_float(out, v->a, false);
 	if (v->init != INIT_CONST) {
 		fputs(", ", out);
@@ -305,6 +305,8 @@ static void print_var(FILE *out, const Var *v)
 		fprintf(out, " stream %" PRId32, v->stream);
 	if (v->decay >= 0)
 		fprintf(out, " decay %d", v->decay);
+	if (v->group)
+		fprintf(out, " group %" PRId32, v->group);
 	fputc('\n', out);
 }
 

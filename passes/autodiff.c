@@ -16,6 +16,9 @@
  * (the rules are linear in dy); at the parameter the gradient is batch_sum(samples) + fixed, which
  * stays right when the batch is split.
  *
+ * Frozen parameters are constants: what depends on them alone has no gradient, so nothing backward is
+ * made below the lowest op that reads a trained one.
+ *
  * Slices. Values that are disjoint slices of one value along one axis (q, k, v) give its gradient
  * as one concat instead of a sum of padded pieces. */
 #include "saved.h"
@@ -88,8 +91,8 @@ static void note_var(Walk *w, Node *n)
 	if (e->read != n->res[0])
 		n->res[0]->aux = facts(e->read);
 	else
-		facts(e->read)->active =
-			e->var->role == VAR_PARAM && dtype_is_float(e->read->type.dtype);
+		facts(e->read)->active = e->var->role == VAR_PARAM && !e->var->frozen &&
+					 dtype_is_float(e->read->type.dtype);
 }
 
 /* ---- contributions ---- */
@@ -294,7 +297,7 @@ static bool output_gradients(Walk *w, Span loss)
 	int params = 0, reached = 0;
 	w->b.flags = NF_BACKWARD;
 	for (Var *v = w->m->vars; v; v = v->next) {
-		if (v->role != VAR_PARAM)
+		if (v->role != VAR_PARAM || v->frozen)
 			continue;
 		params++;
 		Value *read = var_index_find(&w->vars, v->name)->read;

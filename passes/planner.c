@@ -273,6 +273,8 @@ static void sum_variables(const Module *m, PlanSummary *out)
 
 		if (v->role == VAR_PARAM)
 			out->parameters += type_elems(&v->type);
+		if (v->role == VAR_PARAM && !v->frozen)
+			out->trained += type_elems(&v->type);
 		if (v->role == VAR_PARAM || v->role == VAR_STAT)
 			out->peak.parameters += bytes;
 		else

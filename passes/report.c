@@ -52,6 +52,7 @@ static json_t *plan_object(const Module *m, const PlanSummary *s, const ReportNa
 	put_int(o, "accumulation_steps", s->accumulation_steps);
 	put_int(o, "chunks", s->chunks);
 	put_int(o, "parameters", s->parameters);
+	put_int(o, "trained_parameters", s->trained);
 	json_object_set_new(o, "budget_bytes",
 	                    s->budget_bytes == INT64_MAX ? json_null() : json_integer(s->budget_bytes));
 	put_int(o, "arena_bytes", s->arena_bytes);
