@@ -5,9 +5,9 @@
  * element; a product touches each operand's element a few times to pack it, which is what makes narrow products slow;
  * attention works in blocks. All of it is divided among the threads that the kernel can use, by the thread that has the most.
  *
- * Traffic counts each operand and result once, at the level where it is found. A node knows only itself: bytes that it
- * shares with its neighbours (activations) were touched just before, and lie near where all of its own fit in
- * there; variables were last touched a step ago, and are further away. */
+ * Traffic counts each operand and result once, at the level where it is found: near where all that was touched since the last
+ * time fits in there. For activations that is taken to be what the node itself touches, since neighbours make and
+ * read them; for variables, and for what the forward pass left to the backward pass, all that a step touches. */
 #include "cost.h"
 
 #include <string.h>
@@ -44,12 +44,12 @@ static bool is_old(const Node *n, const Value *v)
 	return v->def->op == OP_var || ((n->flags & NF_BACKWARD) && !(v->def->flags & NF_BACKWARD));
 }
 
-/* Adds bytes that are touched once by `threads` threads while the node touches `all`; old: not by the node before. */
-static void add_bytes(double *unit, const Machine *m, double bytes, double all, bool old, double threads)
+/* Adds bytes that `threads` threads touch once, having touched `since` bytes after the last time. */
+static void add_bytes(double *unit, const Machine *m, double bytes, double since, double threads)
 {
 	double limit = m->measured_threads < m->threads ? m->measured_threads : m->threads;
-	double near = old ? 0 : stays(all, m->own_cache * threads);
-	double shared = m->shared_cache > 0 ? stays(all, m->shared_cache) * (1 - near) : 0;
+	double near = stays(since, m->own_cache * threads);
+	double shared = m->shared_cache > 0 ? stays(since, m->shared_cache) * (1 - near) : 0;
 
 	unit[COST_near] += bytes / threads;
 	unit[COST_shared] += bytes * (1 - near) / threads;
@@ -71,12 +71,29 @@ static void add_traffic(const Node *n, const Machine *m, double threads, double 
 	for (int i = 0; i < n->nres; i++)
 		all += value_bytes(n->res[i]);
 	for (int i = 0; i < n->nargs; i++)
-		add_bytes(unit, m, value_bytes(n->arg[i]), all, is_old(n, n->arg[i]), threads);
+		add_bytes(unit, m, value_bytes(n->arg[i]), is_old(n, n->arg[i]) && m->touched > all ? m->touched : all, threads);
 	for (int i = 0; i < n->nres; i++)
-		add_bytes(unit, m, value_bytes(n->res[i]), all, false, threads);
+		add_bytes(unit, m, value_bytes(n->res[i]), all, threads);
 }
 
 /* ---- generated kernels ---- */
+
+/* One thread fills an input while the others fall asleep: who reads it wakes them. */
+static void add_launch(const Node *n, double threads, double *unit)
+{
+	bool input = false;
+
+	for (int i = 0; i < n->nargs; i++) {
+		const Value *v = n->arg[i];
+
+		while (v->def && ir_is_view(v->def))
+			v = v->def->arg[0];
+		input |= v->def && v->def->op == OP_input;
+	}
+	unit[COST_kernel] = 1;
+	unit[COST_fork] = threads > 1;
+	unit[COST_wake] = threads > 1 && input;
+}
 
 /* Operations of one element of an op, by kind; functions in units of one polynomial with its reduction of range. */
 typedef struct ElementWork {
@@ -258,8 +275,7 @@ static void fused_units(const Node *n, const Machine *m, MachineCost kind, doubl
 	double again = 0, threads = b.rough >= m->fork_work ? share(kernel_pieces(&b), m) : 1;
 
 	(void)kind;
-	unit[COST_kernel] = 1;
-	unit[COST_fork] = threads > 1;
+	add_launch(n, threads, unit);
 	if (4 * b.row_elems > LONG_ROW)
 		again = passes(n) - 1;
 	for (int i = 0; i < MACHINE_COSTS; i++)
@@ -352,8 +368,7 @@ static void attention_units(const Node *n, const Machine *m, MachineCost kind, d
 	double heads = (double)ir_int(n, "heads"), width = round_up((double)q->dim[2] / heads, 16);
 	double planes = heads * (double)q->dim[0], threads = share(planes, m), all = planes * scores(n);
 
-	unit[COST_kernel] = 1;
-	unit[COST_fork] = threads > 1;
+	add_launch(n, threads, unit);
 	unit[kind] = all * width * (kind == COST_attention ? 4 : 10) * type_factor(n, m) / threads;
 	unit[COST_score] = all / threads;
 	unit[COST_head] = planes / threads;
@@ -369,8 +384,7 @@ static void pool_units(const Node *n, const Machine *m, MachineCost kind, double
 	for (int i = 0; i < 2; i++)
 		elems *= kernel->n > 0 ? (double)kernel->v[i < kernel->n ? i : kernel->n - 1] : 1;
 	threads = 4 * elems >= m->fork_work ? share((double)(y->dim[0] * y->dim[1]), m) : 1;
-	unit[COST_kernel] = 1;
-	unit[COST_fork] = threads > 1;
+	add_launch(n, threads, unit);
 	unit[kind] = elems / threads;
 	add_traffic(n, m, threads, unit);
 }
@@ -382,10 +396,9 @@ static void embedding_units(const Node *n, const Machine *m, MachineCost kind, d
 	                                                         share((double)type_elems(&n->arg[1]->type), m) : 1;
 
 	(void)kind;
-	unit[COST_kernel] = 1;
-	unit[COST_fork] = threads > 1;
-	add_bytes(unit, m, bytes, 2 * bytes, true, threads);
-	add_bytes(unit, m, bytes + value_bytes(n->arg[1]), 2 * bytes, false, threads);
+	add_launch(n, threads, unit);
+	add_bytes(unit, m, bytes, m->touched > 2 * bytes ? m->touched : 2 * bytes, threads);
+	add_bytes(unit, m, bytes + value_bytes(n->arg[1]), 2 * bytes, threads);
 }
 
 /* Clears the table, then adds a row for each index; threads share the columns. */
@@ -395,8 +408,7 @@ static void embedding_grad_units(const Node *n, const Machine *m, MachineCost ki
 	double threads = all >= m->fork_work ? share((double)((n->res[0]->type.dim[1] + 63) / 64), m) : 1;
 
 	(void)kind;
-	unit[COST_kernel] = 1;
-	unit[COST_fork] = threads > 1;
+	add_launch(n, threads, unit);
 	unit[COST_row_add] = added / threads;
 	add_traffic(n, m, threads, unit);
 }
@@ -412,20 +424,25 @@ static void input_units(const Node *n, const Machine *m, MachineCost kind, doubl
 	unit[COST_input_byte] = bytes;
 }
 
-/* A node that was not fused: a kernel that does one simple thing for each element. */
+/* A node without a rule: a product of some kind, or a kernel that does one simple thing for each element. */
 static void other_units(const Node *n, const Machine *m, MachineCost kind, double *unit)
 {
 	Body b = { .elems = 1 };
 	double threads;
 
 	(void)kind;
+	if (ir_ops[n->op].flops && n->nargs > 0) {
+		unit[COST_call] = 1;
+		unit[product_cost(n->arg[0]->type.dtype)] = ir_ops[n->op].flops(n) / m->threads;
+		add_traffic(n, m, m->threads, unit);
+		return;
+	}
 	if (ir_ops[n->op].kind == K_REDUCE)
 		add_reduction(n, &b);
 	else if (n->nres > 0)
 		add_element_op(n, &b);
 	threads = b.rough >= m->fork_work ? share(kernel_pieces(&b), m) : 1;
-	unit[COST_kernel] = 1;
-	unit[COST_fork] = threads > 1;
+	add_launch(n, threads, unit);
 	for (int i = 0; i < MACHINE_COSTS; i++)
 		unit[i] += b.unit[i] / threads;
 	add_traffic(n, m, threads, unit);
@@ -479,4 +496,25 @@ double cost_seconds(const Node *n, const Machine *m)
 	more = sum[COST_WORK] > sum[COST_BYTES] ? sum[COST_WORK] : sum[COST_BYTES];
 	less = sum[COST_WORK] + sum[COST_BYTES] - more;
 	return 1e-9 * (sum[COST_FIXED] + more + (1 - m->overlap) * less);
+}
+
+static double result_bytes(const Block *b)
+{
+	double sum = 0;
+
+	for (const Node *n = b->first; n; n = n->next) {
+		if (n->op == OP_loop)
+			sum += result_bytes(n->body);
+		for (int i = 0; i < n->nres && !n->replay_of && !ir_is_view(n); i++)
+			sum += value_bytes(n->res[i]);
+	}
+	return sum;
+}
+
+Machine machine_running(const Machine *m, const Func *f)
+{
+	Machine copy = *m;
+
+	copy.touched = result_bytes(f->body);
+	return copy;
 }

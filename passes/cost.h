@@ -4,6 +4,10 @@
 
 #include "machine.h"
 
+/* The machine while it runs a function (before or after replays: they count once): its variables and what lives long in it are
+ * as far away as all of its values take. cost_seconds without it takes everything for near. */
+Machine machine_running(const Machine *m, const Func *f);
+
 /* Seconds of one execution of a node (one trip, for nodes in a loop). Views and variables cost nothing. */
 double cost_seconds(const Node *n, const Machine *m);
 

@@ -30,6 +30,7 @@ struct Machine {
 	double fork_work;     /* rough operations below which a kernel stays on one thread */
 	double overlap;       /* 1: arithmetic and traffic hide each other (a roofline); 0: they add up */
 	double ns[MACHINE_COSTS];
+	double touched;       /* bytes of all values of the function at hand: see machine_running */
 };
 
 /* A built-in profile; NULL when there is none of that name. */

@@ -60,6 +60,7 @@ static int64_t place_plannable(Func *f, const PassCtx *cx)
 	TPlan plain = timeline_plain(t, a);
 	TLives lives = timeline_lives(t, a, &plain, NULL);
 	int64_t *offset = ARENA_ARRAY(a, lives.n, int64_t);
+	Machine running = machine_running(cx->machine, f);
 	Placing p = { .t = t, .m = f->module, .buf_offset = ARENA_ARRAY(a, t->nbufs, int64_t) };
 
 	f->arena_bytes = timeline_place(t, a, &lives, 0, PLACE_ROUNDS, offset);
@@ -72,7 +73,7 @@ static int64_t place_plannable(Func *f, const PassCtx *cx)
 	place_block(&p, f->body);
 	for (int32_t i = 0; i < t->nops; i++)
 		if (t->op[i].node)
-			t->op[i].node->seconds = cost_seconds(t->op[i].node, cx->machine);
+			t->op[i].node->seconds = cost_seconds(t->op[i].node, &running);
 	arena_free(a);
 	return f->arena_bytes;
 }

@@ -27,6 +27,7 @@ typedef struct Build {
 	int32_t loop;           /* -1 outside */
 	int32_t nloops;
 	double trips;
+	Machine machine;        /* running the function */
 } Build;
 
 int64_t timeline_align(int64_t bytes)
@@ -194,7 +195,7 @@ static void finish_op(Build *b, Node *n)
 	if (n) {
 		schedule_overwrites(n, count_assign, &assigns);
 		schedule_overwrites(n, note_assigned, b);
-		op.seconds = n->op == OP_loop ? 0 : cost_seconds(n, b->cx->machine) * b->trips;
+		op.seconds = n->op == OP_loop ? 0 : cost_seconds(n, &b->machine) * b->trips;
 		op.work_bytes = timeline_align(n->work_bytes);
 		op.backward = (n->flags & (NF_BACKWARD | NF_OPTIMIZER)) != 0;
 		op.replayable = assigns == 0 && n->op != OP_loop && n->nres > 0 && ir_ops[n->op].remat != RM_NEVER &&
@@ -319,7 +320,7 @@ bool timeline_plannable(const Func *f)
 Timeline *timeline_build(Arena *a, Func *f, const PassCtx *cx)
 {
 	Timeline *t = ARENA_NEW(a, Timeline);
-	Build b = { .t = t, .cx = cx, .loop = -1, .trips = 1 };
+	Build b = { .t = t, .cx = cx, .loop = -1, .trips = 1, .machine = machine_running(cx->machine, f) };
 
 	t->arena = a;
 	t->func = f;
