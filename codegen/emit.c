@@ -155,6 +155,21 @@ static int32_t input_index(Emit *e, const Node *n)
 	return (int32_t)e->inputs.len - 1;
 }
 
+/* Micro-batches are counted over the loops of a stage: one that begins beyond the first sample goes on with the number
+ * of the loop before it. */
+static int32_t add_loop(Emit *e, EmitFunc *f, const Node *n)
+{
+	PlanLoop loop = { .trips = ir_int(n, "trips"),
+			  .batch = ir_int(n, "batch"),
+			  .base = ir_int(n, "base") };
+	if (loop.base > 0 && f->loops.len > 0) {
+		const PlanLoop *before = &f->loops.at[f->loops.len - 1];
+		loop.first = before->first + before->trips;
+	}
+	vec_push(e->a, &f->loops, loop);
+	return (int32_t)f->loops.len - 1;
+}
+
 static void walk_block(Emit *e, EmitFunc *f, const Block *b, int64_t micro)
 {
 	for (const Node *n = b->first; n; n = n->next) {
@@ -170,12 +185,9 @@ static void walk_block(Emit *e, EmitFunc *f, const Block *b, int64_t micro)
 			vec_push(e->a, &f->steps, s);
 		} else if (n->op == OP_loop) {
 			s.kind = PLAN_LOOP;
-			s.index = (int32_t)ir_int(n, "trips");
+			s.index = add_loop(e, f, n);
 			vec_push(e->a, &f->steps, s);
-			int64_t part =
-				s.index > 0 && micro % s.index == 0 ? micro / s.index : micro;
-			f->micro = part;
-			walk_block(e, f, n->body, part);
+			walk_block(e, f, n->body, ir_int(n, "batch"));
 			s.kind = PLAN_END;
 			vec_push(e->a, &f->steps, s);
 		} else if (n->op != OP_var && n->op != OP_yield && !ir_is_view(n)) {
@@ -192,7 +204,7 @@ Emit *emit_module(Arena *a, const Module *m)
 	for (const Func *f = m->funcs; f; f = f->next) {
 		if (strcmp(f->name, "forward") == 0)
 			continue;
-		EmitFunc ef = { .func = f, .micro = f->batch };
+		EmitFunc ef = { .func = f };
 		walk_block(e, &ef, f->body, f->batch);
 		vec_push(a, &e->funcs, ef);
 	}

@@ -19,7 +19,7 @@ typedef struct EmitKernel {
 typedef struct EmitStep {
 	PlanStepKind kind;
 	const Node *node;
-	int32_t index; /* kernel, library call, input, output or trips */
+	int32_t index; /* kernel, library call, input, output or loop */
 	int64_t n;     /* kernel: the number of its rows or units */
 } EmitStep;
 
@@ -32,9 +32,9 @@ typedef struct EmitOffsets {
 
 typedef struct EmitFunc {
 	const Func *func;
-	int64_t micro;
 	VEC(EmitStep) steps;
 	VEC(const Node *) outputs;
+	VEC(PlanLoop) loops;
 } EmitFunc;
 
 typedef struct Emit {

@@ -252,18 +252,31 @@ static void write_outputs(const Writer *w, const EmitFunc *f, int number)
 	fputs("\t{ 0 }\n};\n", w->out);
 }
 
+static void write_loops(const Writer *w, const EmitFunc *f, int number)
+{
+	fprintf(w->out, "static const PlanLoop loops%d[] = {\n", number);
+	for (size_t i = 0; i < f->loops.len; i++) {
+		const PlanLoop *l = &f->loops.at[i];
+		fprintf(w->out, "\t{ %lld, %lld, %lld, %lld },\n", (long long)l->trips,
+			(long long)l->batch, (long long)l->base, (long long)l->first);
+	}
+	fputs("\t{ 0 }\n};\n", w->out);
+}
+
 static void write_funcs(const Writer *w)
 {
 	for (size_t i = 0; i < w->e->funcs.len; i++) {
 		write_steps(w, &w->e->funcs.at[i], (int)i);
 		write_outputs(w, &w->e->funcs.at[i], (int)i);
+		write_loops(w, &w->e->funcs.at[i], (int)i);
 	}
 	fputs("static const PlanFunc funcs[] = {\n", w->out);
 	for (size_t i = 0; i < w->e->funcs.len; i++) {
 		const EmitFunc *f = &w->e->funcs.at[i];
-		fprintf(w->out, "\t{ \"%s\", %lld, %lld, steps%zu, %zu, outputs%zu, %zu, %lld },\n",
-			f->func->name, (long long)f->func->batch, (long long)f->micro, i,
-			f->steps.len, i, f->outputs.len, (long long)f->func->arena_bytes);
+		fprintf(w->out,
+			"\t{ \"%s\", %lld, loops%zu, %zu, steps%zu, %zu, outputs%zu, %zu, %lld },\n",
+			f->func->name, (long long)f->func->batch, i, f->loops.len, i, f->steps.len,
+			i, f->outputs.len, (long long)f->func->arena_bytes);
 	}
 	fputs("\t{ 0 }\n};\n", w->out);
 }

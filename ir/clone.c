@@ -3,7 +3,7 @@
  * `map`, indexed by Value.id of the source function, says what stands for a source value in the copy; a value
  * without an entry stands for itself (a replay within one function reads the very values of the original). The body
  * of a fused kernel has numbers of its own and so gets a map of its own. A dimension that is marked as scaling with
- * the batch becomes dim * to / from; every other dimension and every attribute stays. */
+ * the batch becomes dim * to / from, and so do a loop's `batch` and `base`; every other dimension and every attribute stays. */
 #include "internal.h"
 
 typedef struct Cloner {
@@ -14,22 +14,33 @@ typedef struct Cloner {
 	bool good;
 } Cloner;
 
+static int64_t scaled(Cloner *c, int64_t samples)
+{
+	int64_t product;
+	if (c->from == c->to)
+		return samples;
+	if (__builtin_mul_overflow(samples, c->to, &product) || product % c->from != 0) {
+		c->good = false;
+		return samples;
+	}
+	return product / c->from;
+}
+
 static Type rescale(Cloner *c, Type t)
 {
-	if (c->from == c->to)
-		return t;
-	for (int i = 0; i < t.ndim; i++) {
-		int64_t scaled;
-		if (!(t.batch >> i & 1))
-			continue;
-		if (__builtin_mul_overflow(t.dim[i], c->to, &scaled) || scaled % c->from != 0) {
-			c->good = false;
-			return t;
-		}
-		t.dim[i] = scaled / c->from;
-	}
-	c->good &= type_check(&t);
+	for (int i = 0; i < t.ndim && c->good; i++)
+		if (t.batch >> i & 1)
+			t.dim[i] = scaled(c, t.dim[i]);
+	if (c->from != c->to)
+		c->good &= type_check(&t);
 	return t;
+}
+
+static void rescale_loop(Cloner *c, Node *loop)
+{
+	Attr *batch = ir_attr(loop, "batch"), *base = ir_attr(loop, "base");
+	batch->i = scaled(c, batch->i);
+	base->i = scaled(c, base->i);
 }
 
 static Value *look_up(const Cloner *c, Value *v)
@@ -84,6 +95,8 @@ static Node *clone_one(Cloner *c, const Node *n, Builder *to)
 			copy->replay_of = mapped;
 	}
 	copy->work_bytes = n->work_bytes;
+	if (n->op == OP_loop)
+		rescale_loop(c, copy);
 	if (n->op == OP_fused)
 		clone_fused_body(c, n->body, copy->body);
 	else if (n->body)

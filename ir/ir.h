@@ -2,8 +2,8 @@
  *
  * A Module holds variables (what lives from step to step), functions and the settings of `train` and `data`.
  * A Func is a Block of Nodes in execution order. A Node applies an op (a row of ops.def) to Values and
- * defines result Values. Two ops own a nested Block: `loop` (the accumulation loop; its body may read
- * values of the enclosing block) and `fused` (one kernel; its body reads only its own parameters).
+ * defines result Values. Two ops own a nested Block: `loop` (trip i sees the samples from base + i * batch on, `batch` of
+ * them; its body may read values of the enclosing block) and `fused` (one kernel; its body reads only its own parameters).
  * Both bodies have parameters and end in `yield`.
  *
  * A dimension may be marked as scaling with the batch (Type.batch, printed as `64'`): such a dimension is
@@ -314,7 +314,7 @@ Builder ir_builder(Module *m, Block *b);
  * a DT_NONE operand gives DT_NONE results silently. */
 Node *ir_node(Builder *b, OpCode op, int nargs, Value *const *args, const Attr *attrs, const Type *given);
 Value *ir_value(Builder *b, OpCode op, int nargs, Value *const *args, const Attr *attrs, const Type *given);
-/* A node with a body (loop: trips; fused) and nres results of the given types; fill the body before verifying. */
+/* A node with a body (loop: attributes trips, batch, base; fused) and nres results of the given types; fill the body before verifying. */
 Node *ir_region(Builder *b, OpCode op, int nargs, Value *const *args, const Attr *attrs, int nres, const Type *res);
 Value *ir_block_param(Module *m, Block *b, Type t);
 
@@ -370,7 +370,7 @@ Value *ir_view_root(Value *v, int64_t *bytes);
 
 /* A copy of a block's nodes appended at `to`. map[id] (by Value.id of the source function after ir_number) gives the
  * replacement for values from outside (NULL: the value itself) and is filled for values made; new batch sizes scale marked dimensions
- * (from_batch == to_batch: a plain copy). Returns false where a dimension does not divide. */
+ * and the samples of loops (from_batch == to_batch: a plain copy). Returns false where a dimension does not divide. */
 bool ir_clone_block(Builder *to, const Block *from, Value **map, int64_t from_batch, int64_t to_batch);
 Node *ir_clone_node(Builder *to, const Node *n, Value **map, int64_t from_batch, int64_t to_batch);
 /* Appended under a new name; NULL where a dimension does not divide. Numbers `f` anew. */

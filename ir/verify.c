@@ -3,7 +3,8 @@
  * One walk in execution order over each function, with three maps: the values defined so far (a use must follow its
  * definition and be in scope; the body of `fused` is closed over its parameters), what variable a value stands for
  * (var nodes, views of them, kernel parameters bound to them), and the variables assigned so far (a variable is
- * assigned once, after all its readers, nested bodies included). Every fault is reported, with what was expected
+ * assigned once, after all its readers, nested bodies included; but a loop that begins beyond the first sample goes on
+ * where another left off, with the variables as that one left them). Every fault is reported, with what was expected
  * and what was found; a node with a fault in its form is not looked at further, so faults do not cascade. */
 #include <stdarg.h>
 
@@ -24,6 +25,7 @@ typedef struct Verifier {
 typedef struct Scope {
 	const Block *block;
 	int64_t batch; /* samples that one run of the block sees */
+	bool part;     /* the body of a loop over micro-batches: what is around it sees more samples */
 	int depth;
 	bool fused;
 } Scope;
@@ -149,8 +151,7 @@ static bool is_visible(const Block *home, const Block *from)
 /* Whether a value of outside depends on the batch while the block sees one micro-batch at a time. */
 static bool is_whole_batch(const Value *x, const Scope *s)
 {
-	const Node *owner = s->block->owner;
-	return owner && owner->op == OP_loop && ir_int(owner, "trips") > 1 && x->type.batch && home_of(x) != s->block;
+	return s->part && x->type.batch && home_of(x) != s->block;
 }
 
 static bool check_operands(Verifier *v, const Node *n, const Scope *s)
@@ -205,13 +206,33 @@ static void stand_for(Verifier *v, const Value *x, const Var *var)
 		map_set(&v->stands_for, x, (int64_t)(intptr_t)var);
 }
 
+static const Node *loop_around(const Node *n)
+{
+	const Node *owner = n->parent->owner;
+	while (owner && owner->op != OP_loop)
+		owner = owner->parent->owner;
+	return owner;
+}
+
+/* Whether `var` was assigned before n. What another loop assigned does not count in a loop that goes on with the batch. */
+static bool was_assigned(const Verifier *v, const Var *var, const Node *n)
+{
+	int64_t by;
+	if (!map_get(&v->assigned, var, &by))
+		return false;
+	const Node *loop = loop_around(n), *other = loop_around((const Node *)(intptr_t)by);
+	return !loop || !other || loop == other || ir_int(loop, "base") == 0;
+}
+
 static void check_assign(Verifier *v, const Node *n)
 {
 	const Var *var = var_of(v, n->arg[0]);
 	if (!var)
 		report(v, n, "expected operand 0 to be a variable");
-	else if (!map_set(&v->assigned, var, 1))
+	else if (was_assigned(v, var, n))
 		report(v, n, "variable '%s' is assigned twice", var->name);
+	else
+		map_set(&v->assigned, var, (int64_t)(intptr_t)n);
 }
 
 /* Reads come before the assign; results that are the variable's storage are remembered. */
@@ -219,7 +240,7 @@ static void check_variables(Verifier *v, const Node *n)
 {
 	for (int i = 0; i < n->nargs; i++) {
 		const Var *var = var_of(v, n->arg[i]);
-		if (var && !(n->op == OP_assign && i == 0) && map_get(&v->assigned, var, NULL))
+		if (var && !(n->op == OP_assign && i == 0) && was_assigned(v, var, n))
 			report(v, n, "operand %d reads variable '%s' after its assign", i, var->name);
 	}
 	if (n->op == OP_assign) {
@@ -293,9 +314,25 @@ static void check_pairs(Verifier *v, const Node *n, const char *have, Value *con
 			       i, type_of(v, a[i]));
 }
 
+/* The trips of a loop see samples of the batch around it. */
+static bool check_samples(Verifier *v, const Node *n, int64_t around)
+{
+	int64_t trips = ir_int(n, "trips"), batch = ir_int(n, "batch"), base = ir_int(n, "base");
+	if (trips < 1 || batch < 1 || base < 0) {
+		report(v, n, "expected at least one trip of one sample from 0 on, found %lld of %lld from %lld on",
+		       (long long)trips, (long long)batch, (long long)base);
+		return false;
+	}
+	if (base <= around && trips <= (around - base) / batch)
+		return true;
+	report(v, n, "expected to end within the batch of %lld, found %lld trips of %lld from %lld on", (long long)around,
+	       (long long)trips, (long long)batch, (long long)base);
+	return false;
+}
+
 static void check_body(Verifier *v, const Node *n, const Scope *outer)
 {
-	Scope s = { n->body, outer->batch, outer->depth + 1, n->op == OP_fused };
+	Scope s = { .block = n->body, .batch = outer->batch, .depth = outer->depth + 1, .fused = n->op == OP_fused };
 	if (s.depth > IR_MAX_DEPTH) {
 		report(v, n, "expected at most %d bodies in each other", IR_MAX_DEPTH);
 		return;
@@ -303,13 +340,10 @@ static void check_body(Verifier *v, const Node *n, const Scope *outer)
 	if (n->body->owner != n)
 		report(v, n, "the body does not know its node");
 	if (n->op == OP_loop) {
-		int64_t trips = ir_int(n, "trips");
-		if (trips < 1 || outer->batch % trips != 0) {
-			report(v, n, "expected a number of trips that divides the batch %lld, found %lld",
-			       (long long)outer->batch, (long long)trips);
+		if (!check_samples(v, n, outer->batch))
 			return;
-		}
-		s.batch = outer->batch / trips;
+		s.batch = ir_int(n, "batch");
+		s.part = s.batch != outer->batch;
 		check_pairs(v, n, "result", n->res, n->nres, "operand", n->arg, n->nargs);
 	}
 	check_pairs(v, n, "parameter", n->body->param, n->body->nparam, "operand", n->arg, n->nargs);
@@ -403,7 +437,7 @@ static void check_func(Verifier *v, const Func *f)
 	}
 	if (f->body->nparam || f->body->owner)
 		report(v, NULL, "expected a function's block to have no parameters and no owner");
-	check_block(v, &(Scope){ f->body, f->batch, 0, false });
+	check_block(v, &(Scope){ .block = f->body, .batch = f->batch });
 }
 
 bool ir_find_faults(const Module *m, FaultFn fault, void *to)

@@ -10,6 +10,12 @@
  *     g = f(x, n)             loop: g' += .. f(x, c') ..             stage 1: computes valid
  *     dw = batch_sum(g)       assign w, w - lr*g'                    again if it needs it
  *
+ * A batch that does not divide evenly leaves a smaller last micro-batch. Each stage then is two
+ * loops, and the second, of one trip, goes on with the sums of the first:
+ *
+ *     s  = loop zero {trips = 3, batch = 16, base = 0}  { .. f32[16',5] .. }
+ *     s' = loop s    {trips = 1, batch = 12, base = 48} { .. f32[12',5] .. }
+ *
  * What does not depend on the batch stays outside: before the first loop that may read it, behind
  * the loops whose sums it reads. Effects outside come last, so that every loop reads variables as
  * they were.
@@ -223,6 +229,30 @@ bool accumulate_possible(const Func *f, const Node **why)
 	return first == NULL;
 }
 
+/* ---- small micro-batches ---- */
+
+static int64_t smallest_part(const Func *f, int64_t micro)
+{
+	return f->batch % micro ? f->batch % micro : micro;
+}
+
+bool accumulate_has_variance(const Func *f, int64_t micro, const Node **why)
+{
+	int64_t part = smallest_part(f, micro);
+	for (const Node *n = f->body->first; n; n = n->next) {
+		if (!(n->flags & NF_BATCH_STATS) || n->op != OP_mean || n->res[0]->type.batch)
+			continue;
+		int64_t values =
+			type_elems(&n->arg[0]->type) / type_elems(&n->res[0]->type) / f->batch;
+		if (values * part != 1)
+			continue;
+		if (why)
+			*why = n;
+		return false;
+	}
+	return true;
+}
+
 /* ---- diagnostics ---- */
 
 static bool seen_before(const Nodes *nodes, size_t i)
@@ -264,6 +294,14 @@ static bool check_split(const Split *s, const Func *f, PassCtx *cx, int64_t micr
 	if (!s->stats.len)
 		return true;
 	Span at = s->stats.at[0]->span;
+	const Node *single;
+	if (cx->allow_microbatch_stats && !accumulate_has_variance(f, micro, &single)) {
+		diag_error(d, single->span,
+			   "takes its statistics over one value in a micro-batch of %lld, which has "
+			   "no variance",
+			   (long long)smallest_part(f, micro));
+		return false;
+	}
 	if (cx->allow_microbatch_stats) {
 		diag_warning(d, at,
 			     "takes its statistics over micro-batches of %lld samples, not over "
@@ -374,52 +412,84 @@ static Nodes sums_of(const Rewrite *r, int k)
 	return sums;
 }
 
-static Node *loop_node(Rewrite *r, const Nodes *sums)
+/* Zeros, from which the sums of a stage start. */
+static Value **zero_sums(Rewrite *r, const Nodes *sums)
 {
-	Arena *a = r->s->scratch;
 	Builder b = ir_builder(r->f->module, r->f->body);
+	Value **zero = ARENA_ARRAY(r->s->scratch, sums->len, Value *);
 	b.before = r->end;
-	Value **init = ARENA_ARRAY(a, sums->len, Value *);
-	Type *types = ARENA_ARRAY(a, sums->len, Type);
 	for (size_t i = 0; i < sums->len; i++) {
 		b.span = sums->at[i]->span;
-		types[i] = sums->at[i]->res[0]->type;
-		init[i] = ir_const(&b, types[i], 0);
+		zero[i] = ir_const(&b, sums->at[i]->res[0]->type, 0);
 	}
+	return zero;
+}
+
+/* Micro-batches of one size, one behind the other. */
+typedef struct Part {
+	int64_t trips, batch, base;
+} Part;
+
+static Node *loop_node(Rewrite *r, const Nodes *sums, Value *const *start, const Part *p)
+{
+	Builder b = ir_builder(r->f->module, r->f->body);
+	Type *types = ARENA_ARRAY(r->s->scratch, sums->len, Type);
 	int32_t n = (int32_t)sums->len;
-	Node *loop =
-		ir_region(&b, OP_loop, n, init, &(Attr){ .i = r->f->batch / r->micro }, n, types);
-	for (size_t i = 0; i < sums->len; i++)
+	b.before = r->end;
+	b.span = n ? sums->at[n - 1]->span : NO_SPAN;
+	for (int32_t i = 0; i < n; i++)
+		types[i] = start[i]->type;
+	const Attr attrs[] = { { .i = p->trips }, { .i = p->batch }, { .i = p->base } };
+	Node *loop = ir_region(&b, OP_loop, n, start, attrs, n, types);
+	for (int32_t i = 0; i < n; i++)
 		ir_block_param(r->f->module, loop->body, types[i]);
 	return loop;
 }
 
-static bool make_loop(Rewrite *r, int k)
+/* The needed nodes for the micro-batches of one part, whose sums begin with `start`; NULL after a
+ * diagnostic. */
+static Node *make_part(Rewrite *r, const Nodes *sums, const bool *need, Value *const *start,
+		       const Part *p)
 {
-	Nodes sums = sums_of(r, k);
-	const bool *need = needed_in(r, k);
-	Node *loop = loop_node(r, &sums);
+	Node *loop = loop_node(r, sums, start, p);
 	Builder b = ir_builder(r->f->module, loop->body);
 	Value **map = ARENA_ARRAY(r->s->scratch, r->values, Value *);
 	memcpy(map, r->outer, (size_t)r->values * sizeof *map);
 	for (int32_t i = 0; i < r->nodes; i++)
-		if (need[i] && !ir_clone_node(&b, r->node[i], map, r->f->batch, r->micro)) {
+		if (need[i] && !ir_clone_node(&b, r->node[i], map, r->f->batch, p->batch)) {
 			diag_error(r->f->module->diag, r->node[i]->span,
 				   "cannot be re-typed for a micro-batch of %lld",
-				   (long long)r->micro);
-			return false;
+				   (long long)p->batch);
+			return NULL;
 		}
-	Value **next = ARENA_ARRAY(r->s->scratch, sums.len, Value *);
-	for (size_t i = 0; i < sums.len; i++) {
-		b.span = sums.at[i]->span;
-		b.flags = sums.at[i]->flags;
-		Value *part = map[sums.at[i]->arg[0]->id];
-		next[i] = ir_binary(&b, OP_add, loop->body->param[i], part);
-		r->outer[sums.at[i]->res[0]->id] = loop->res[i];
+	Value **next = ARENA_ARRAY(r->s->scratch, sums->len, Value *);
+	for (size_t i = 0; i < sums->len; i++) {
+		b.span = sums->at[i]->span;
+		b.flags = sums->at[i]->flags;
+		next[i] = ir_binary(&b, OP_add, loop->body->param[i],
+				    map[sums->at[i]->arg[0]->id]);
 	}
 	b.flags = 0;
 	b.span = NO_SPAN;
-	ir_region(&b, OP_yield, (int)sums.len, next, NULL, 0, NULL);
+	ir_region(&b, OP_yield, (int)sums->len, next, NULL, 0, NULL);
+	return loop;
+}
+
+static bool make_stage(Rewrite *r, int k)
+{
+	Nodes sums = sums_of(r, k);
+	const bool *need = needed_in(r, k);
+	const int64_t whole = r->f->batch / r->micro, rest = r->f->batch % r->micro;
+	const Part parts[] = { { whole, r->micro, 0 }, { 1, rest, whole * r->micro } };
+	Value *const *sum = zero_sums(r, &sums);
+	for (int i = 0; i < (rest ? 2 : 1); i++) {
+		const Node *loop = make_part(r, &sums, need, sum, &parts[i]);
+		if (!loop)
+			return false;
+		sum = loop->res;
+	}
+	for (size_t i = 0; i < sums.len; i++)
+		r->outer[sums.at[i]->res[0]->id] = sum[i];
 	return true;
 }
 
@@ -447,7 +517,7 @@ static bool rewrite(const Split *s, Func *f, int64_t micro)
 			read_outer(&r, n);
 			ir_move_before(n, r.end);
 		}
-		good = g == s->stages || make_loop(&r, g);
+		good = g == s->stages || make_stage(&r, g);
 	}
 	for (int32_t i = 0; i < r.nodes; i++)
 		if (r.inside[i] || r.node[i]->op == OP_batch_sum)
@@ -483,18 +553,12 @@ static bool has_loop(const Func *f)
 	return false;
 }
 
-/* Into loops over micro-batches that are smaller than the batch. */
+/* Into loops over micro-batches that are smaller than the batch; the last one takes what is left. */
 static bool split(Func *f, PassCtx *cx, int64_t micro)
 {
 	if (micro < 0 || micro > f->batch) {
 		diag_error(cx->diag, NO_SPAN,
 			   "a micro-batch of %lld is not between 1 and the batch of %lld",
-			   (long long)micro, (long long)f->batch);
-		return false;
-	}
-	if (f->batch % micro) {
-		diag_error(cx->diag, NO_SPAN,
-			   "a micro-batch of %lld does not divide the batch of %lld",
 			   (long long)micro, (long long)f->batch);
 		return false;
 	}

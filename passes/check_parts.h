@@ -1,4 +1,4 @@
-/* What the plan checker is made of: a map of who wrote which byte, and the rules for single nodes. */
+/* What the plan checker is made of: a map of who wrote which byte, and the rules for single nodes and for loops. */
 #ifndef DLC_PASSES_CHECK_PARTS_H
 #define DLC_PASSES_CHECK_PARTS_H
 
@@ -37,5 +37,11 @@ bool rule_view(const Node *n, int64_t *delta);
 const char *rule_inplace(const Node *n, int i, const Value *stored);
 /* NULL where `n` repeats n->replay_of exactly, else what differs. */
 const char *rule_replay(Arena *a, const Node *n);
+
+/* ---- rules for a function (check_samples.c) ---- */
+
+/* NULL where each pass of loops over the batch sees every sample once, else what is wrong with *at. The loops are sound
+ * in themselves, as the verifier has it: no trip lies outside the batch. */
+const char *rule_samples(Arena *a, const Func *f, const Node **at);
 
 #endif

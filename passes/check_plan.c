@@ -11,7 +11,8 @@
  *
  * A view carries the tag of its root. A variable has one current tag, changed by its assign; its readers must come
  * before (within one trip of a loop). A loop's body is walked twice, with the tags of the yielded values passed to
- * the parameters, so the second trip finds what the first one left behind. */
+ * the parameters, so the second trip finds what the first one left behind. The loops of a function together see each
+ * sample of the batch once a pass (check_samples.c). */
 #include "check_plan.h"
 
 #include <assert.h>
@@ -438,11 +439,21 @@ static void forget_block(Check *c, const Block *b)
 	}
 }
 
+/* Variables that loops assigned may be read and assigned anew. */
+static void begin_trip(Check *c)
+{
+	for (int32_t i = 0; i < c->nvars; i++)
+		if (c->var[i].assigned && c->var[i].assigned->parent->owner)
+			c->var[i].assigned = NULL;
+}
+
 static void walk_loop(Check *c, const Node *n)
 {
 	const Node *yield = n->body->last;
 	int trips = ir_int(n, "trips") > 1 ? 2 : 1;
 
+	if (ir_int(n, "base") > 0)
+		begin_trip(c);
 	for (int i = 0; i < n->nargs; i++)
 		hand_over(c, n, n->arg[i], n->body->param[i], "parameter");
 	for (int trip = 0; trip < trips; trip++) {
@@ -450,8 +461,7 @@ static void walk_loop(Check *c, const Node *n)
 			for (int i = 0; i < n->nargs; i++)
 				hand_over(c, n, yield->arg[i], n->body->param[i], "parameter");
 			forget_block(c, n->body);
-			for (int32_t i = 0; i < c->nvars; i++)
-				c->var[i].assigned = NULL;
+			begin_trip(c);
 		}
 		walk_block(c, n->body);
 	}
@@ -530,6 +540,8 @@ static void walk_func(Check *c, Func *f)
 {
 	Bounds bounds = { 0 };
 	int32_t n = 0;
+	const Node *loop;
+	const char *why;
 
 	ir_number(f, &c->nvalues);
 	c->f = f;
@@ -552,6 +564,9 @@ static void walk_func(Check *c, Func *f)
 	}
 	if (n > 1)
 		qsort(c->var, (size_t)n, sizeof *c->var, compare_name);
+	why = rule_samples(c->a, f, &loop);
+	if (why)
+		fault(c, loop, "%s", why);
 	walk_block(c, f->body);
 	for (size_t i = 0; i < c->kept.len; i++)
 		if (c->kept.at[i].tag != BROKEN)

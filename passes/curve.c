@@ -45,9 +45,7 @@ void curve_table(FILE *out, Arena *a, const Module *m, const PlanSummary *point,
 		fprintf(out, "%14" PRId64 "  %10s  %10s  %11s  %7" PRId64 "  %8.1f %%  %9s  %9s\n",
 			s->budget_bytes, size_text(a, s->arena_bytes),
 			size_text(a, s->lower_bound_bytes),
-			arena_printf(a, "%" PRId64 " x %" PRId64, s->accumulation_steps,
-				     s->micro_batch),
-			s->recompute_nodes, share(s), report_seconds(a, s->step_seconds),
+			report_split(a, s, "x"), s->recompute_nodes, share(s), report_seconds(a, s->step_seconds),
 			slower(a, s, last));
 	}
 }
@@ -121,12 +119,12 @@ static void draw_points(const Chart *c, const PlanSummary *point, int n)
 	fprintf(c->out, "H%d'/>\n", RIGHT);
 	for (int i = 0; i < n; i++)
 		fprintf(c->out,
-			"<circle class='k0' cx='%.1f' cy='%.1f' r='4'><title>%s: %s, %" PRId64
-			" x %" PRId64 ", %" PRId64 " replays</title></circle>\n",
+			"<circle class='k0' cx='%.1f' cy='%.1f' r='4'><title>%s: %s, %s, %" PRId64
+			" replays</title></circle>\n",
 			x_of(c, (double)point[i].arena_bytes), y_of(c, point[i].step_seconds),
 			size_text(c->a, point[i].arena_bytes),
-			report_seconds(c->a, point[i].step_seconds), point[i].accumulation_steps,
-			point[i].micro_batch, point[i].recompute_nodes);
+			report_seconds(c->a, point[i].step_seconds),
+			report_split(c->a, &point[i], "x"), point[i].recompute_nodes);
 }
 
 void curve_svg(FILE *out, Arena *a, const PlanSummary *point, int n, const PlanSummary *now)

@@ -198,8 +198,13 @@ static void explain_micro_batch(FILE *out, Arena *a, const PlanSummary *s, const
 		fprintf(out, "\nThe batch of %" PRId64 " is computed at once\n", s->batch);
 		return;
 	}
-	fprintf(out, "\nThe batch of %" PRId64 " is computed in %" PRId64 " parts of %" PRId64 "\n",
-		s->batch, s->accumulation_steps, s->micro_batch);
+	fprintf(out, "\nThe batch of %" PRId64 " is computed in %" PRId64 " parts", s->batch,
+		s->accumulation_steps);
+	if (s->batch % s->micro_batch)
+		fprintf(out, ": %" PRId64 " of %" PRId64 " and 1 of %" PRId64 "\n",
+			s->batch / s->micro_batch, s->micro_batch, s->batch % s->micro_batch);
+	else
+		fprintf(out, " of %" PRId64 "\n", s->micro_batch);
 	if (least->batch == 0) {
 		fprintf(out, "  no larger part was asked for\n");
 		return;
@@ -225,9 +230,10 @@ static void explain_answer(FILE *out, Arena *a, const char *what, const PlanSumm
 			   const PlanSummary *s)
 {
 	fprintf(out,
-		"  %10s  %-10s  %s, in %" PRId64 " part%s of %" PRId64 ", %" PRId64 " replay%s\n",
+		"  %10s  %-10s  %s, in %" PRId64 " part%s of %s%" PRId64 ", %" PRId64 " replay%s\n",
 		size_text(a, other->budget_bytes), what, compared(a, other->step_seconds, s),
-		other->accumulation_steps, plural(other->accumulation_steps), other->micro_batch,
+		other->accumulation_steps, plural(other->accumulation_steps),
+		other->batch % other->micro_batch ? "at most " : "", other->micro_batch,
 		other->recompute_nodes, plural(other->recompute_nodes));
 }
 

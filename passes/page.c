@@ -66,8 +66,7 @@ static void put_facts(const Page *p)
 	put_fact(p, "unlimited plan", size_text(a, s->unlimited_arena_bytes));
 	put_fact(p, "predicted step", report_seconds(a, s->step_seconds));
 	put_fact(p, "batch",
-		 arena_printf(a, "%" PRId64 " = %" PRId64 " &times; %" PRId64, s->batch,
-			      s->accumulation_steps, s->micro_batch));
+		 arena_printf(a, "%" PRId64 " = %s", s->batch, report_split(a, s, "&times;")));
 	put_fact(p, "computed again",
 		 arena_printf(a, "%.1f %%", percent(s->recompute_seconds, s->step_seconds)));
 	fputs("</dl>\n", p->out);
@@ -142,11 +141,10 @@ static void put_curve(const Page *p)
 
 		fprintf(p->out,
 			"<tr><td class='n'>%" PRId64
-			"</td><td class='n'>%s</td><td class='n'>%" PRId64 " &times; %" PRId64
-			"</td><td class='n'>%" PRId64
+			"</td><td class='n'>%s</td><td class='n'>%s</td><td class='n'>%" PRId64
 			"</td><td class='n'>%.1f %%</td><td class='n'>%s</td></tr>\n",
-			s->budget_bytes, size_text(p->a, s->arena_bytes), s->accumulation_steps,
-			s->micro_batch, s->recompute_nodes,
+			s->budget_bytes, size_text(p->a, s->arena_bytes),
+			report_split(p->a, s, "&times;"), s->recompute_nodes,
 			percent(s->recompute_seconds, s->step_seconds),
 			report_seconds(p->a, s->step_seconds));
 	}

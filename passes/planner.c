@@ -312,7 +312,7 @@ static void summarize(Planner *p, const Choice *c, const Choice *least, int64_t 
 
 	*out = (PlanSummary){ .batch = p->m->batch, .budget_bytes = budget, .min_budget_bytes = arena_of(p, least) };
 	out->micro_batch = c->candidate->micro_batch;
-	out->accumulation_steps = p->m->batch / out->micro_batch;
+	out->accumulation_steps = (p->m->batch + out->micro_batch - 1) / out->micro_batch;
 	out->chunks = 1;
 	out->step_seconds = c->seconds;
 	out->unlimited_step_seconds = p->choice[0].seconds;

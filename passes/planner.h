@@ -9,7 +9,8 @@ typedef struct PlanBytes {
 } PlanBytes;
 
 typedef struct PlanSummary {
-	int64_t batch, micro_batch, accumulation_steps, chunks;
+	int64_t batch, micro_batch;    /* the last micro-batch is smaller where that does not divide evenly */
+	int64_t accumulation_steps, chunks;
 	int64_t parameters, trained;   /* elements: of all parameters; of those that are not frozen */
 	int64_t budget_bytes;          /* INT64_MAX: unlimited */
 	int64_t arena_bytes, lower_bound_bytes, unlimited_arena_bytes, min_budget_bytes;

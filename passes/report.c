@@ -106,6 +106,15 @@ const char *report_seconds(Arena *a, double seconds)
 	return arena_printf(a, "%.*f %s", seconds < 9.995 ? 2 : seconds < 99.95 ? 1 : 0, seconds, names[unit]);
 }
 
+const char *report_split(Arena *a, const PlanSummary *s, const char *times)
+{
+	int64_t whole = s->batch / s->micro_batch, rest = s->batch % s->micro_batch;
+	const char *even = whole == 1 && rest ? arena_printf(a, "%" PRId64, s->micro_batch)
+	                                      : arena_printf(a, "%" PRId64 " %s %" PRId64, whole, times, s->micro_batch);
+
+	return rest ? arena_printf(a, "%s + %" PRId64, even, rest) : even;
+}
+
 void report_text(FILE *out, Arena *a, const Module *m, const PlanSummary *s)
 {
 	const PlanBytes *b = &s->peak;
@@ -118,8 +127,8 @@ void report_text(FILE *out, Arena *a, const Module *m, const PlanSummary *s)
 	fprintf(out, "  at the peak: parameters %s, optimizer %s, gradients %s, activations %s, workspace %s, input %s\n",
 	        size_text(a, b->parameters), size_text(a, b->optimizer), size_text(a, b->gradients),
 	        size_text(a, b->activations), size_text(a, b->workspace), size_text(a, b->io));
-	fprintf(out, "  batch %" PRId64 " as %" PRId64 " x %" PRId64 "; %" PRId64 " replays, %.1f %% of the step\n",
-	        s->batch, s->accumulation_steps, s->micro_batch, s->recompute_nodes,
+	fprintf(out, "  batch %" PRId64 " as %s; %" PRId64 " replays, %.1f %% of the step\n", s->batch,
+	        report_split(a, s, "x"), s->recompute_nodes,
 	        s->step_seconds > 0 ? 100 * s->recompute_seconds / s->step_seconds : 0);
 }
 
@@ -220,11 +229,23 @@ static void plan_node(FILE *out, Arena *a, const Module *m, const Node *n, const
 		plan_row(out, n->pos, "workspace", "", "", n->work_offset, size_text(a, n->work_bytes), "", "");
 }
 
+/* "loop 3 times, 16 samples each", or "once, the last 12 samples" */
+static void plan_loop(FILE *out, Arena *a, const Node *n)
+{
+	int64_t trips = ir_int(n, "trips"), batch = ir_int(n, "batch");
+	const char *samples = arena_printf(a, "%" PRId64 " sample%s", batch, batch == 1 ? "" : "s");
+
+	if (trips == 1)
+		fprintf(out, "%5d  once, %s %s\n", n->pos, ir_int(n, "base") ? "the last" : "the first", samples);
+	else
+		fprintf(out, "%5d  loop %" PRId64 " times, %s each\n", n->pos, trips, samples);
+}
+
 static void plan_block(FILE *out, Arena *a, const Module *m, const Block *b, const int32_t *last)
 {
 	for (const Node *n = b->first; n; n = n->next) {
 		if (n->op == OP_loop) {
-			fprintf(out, "%5d  loop %" PRId64 " times\n", n->pos, ir_int(n, "trips"));
+			plan_loop(out, a, n);
 			plan_block(out, a, m, n->body, last);
 			fprintf(out, "       end of loop\n");
 		} else if (n->op != OP_var && n->op != OP_yield && !ir_is_view(n)) {

@@ -18,6 +18,9 @@ const char *report_curve_json(Arena *a, const Module *m, const PlanSummary *poin
 /* "3.21 ms", with three digits; in the arena. */
 const char *report_seconds(Arena *a, double seconds);
 
+/* How the batch is divided: "12 x 5"; "3 x 16 + 12", "7 + 5" where the last part is smaller. `times` is the sign to use. */
+const char *report_split(Arena *a, const PlanSummary *s, const char *times);
+
 /* What a node computes, for people: "matmul", the name of an opaque op; a kernel as "gelu", "add+gelu" or "add..sum". */
 const char *report_op(Arena *a, const Node *n);
 

@@ -12,7 +12,7 @@
  *   3. what has no operands (input) sinks to just before its first user, and outputs, which the host reads once the function has
  *      run, sink to the end.
  *
- * Dependencies are data flow, and: whoever overwrites a variable comes after every other reader of it.
+ * Dependencies are data flow, and: whoever overwrites a variable comes after the readers before it.
  * Invariant: the order within the block is topological before and after. */
 #include "schedule.h"
 
@@ -102,7 +102,8 @@ static int compare_readers(const void *pa, const void *pb)
 	return a->item < b->item ? -1 : a->item > b->item;
 }
 
-/* Edges from every reader of a variable to the item that overwrites it. */
+/* Edges from every reader of a variable to the item that overwrites it. (A loop that goes on with the batch reads, and
+ * overwrites again, what the loop before it left.) */
 static void overwrite_edges(Value *var, void *ctx)
 {
 	Sched *s = ctx;
@@ -120,7 +121,7 @@ static void overwrite_edges(Value *var, void *ctx)
 	for (; lo < s->readers.len && s->readers.at[lo].var == id; lo++) {
 		Edge e = { s->readers.at[lo].item, s->here };
 
-		if (e.from != e.to)
+		if (e.from < e.to)
 			vec_push(s->arena, &s->edges, e);
 	}
 }

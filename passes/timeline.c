@@ -5,7 +5,7 @@
  *
  *     %6 = loop %5 { (%a) ... yield %b }      op 7  start  use {acc}
  *                                             op 8.. body  ... use {acc, w}     (yields in place into acc)
- *                                             op 12 end    use {acc, w}
+ *                                             op 12 end    use {acc, w}     (w: where there are more trips than one)
  *
  * Invariants: every buffer has one defining op; a carried buffer's later writes count as uses. */
 #include "timeline.h"
@@ -134,8 +134,10 @@ static int32_t *take(Arena *a, const int32_t *at, size_t n)
 static void note_assigned(Value *var, void *ctx)
 {
 	Build *b = ctx;
+	int32_t *first = &b->t->assigned[ir_view_root(var, NULL)->id];
 
-	b->t->assigned[ir_view_root(var, NULL)->id] = (int32_t)b->ops.len;
+	if (*first < 0)
+		*first = (int32_t)b->ops.len;
 }
 
 static void count_assign(Value *var, void *ctx)
@@ -231,7 +233,7 @@ static void add_loop(Build *b, Node *n)
 	b->trips = (double)ir_int(n, "trips");
 	b->outer.len = 0;
 	add_block(b, body);
-	for (size_t i = 0; i < b->outer.len; i++)
+	for (size_t i = 0; i < b->outer.len && b->trips > 1; i++) /* the next trip reads them again */
 		vec_push(b->t->arena, &b->use, b->outer.at[i]);
 	b->loop = -1;
 	b->trips = 1;

@@ -48,7 +48,7 @@ typedef struct Timeline {
 	int32_t nbufs;
 	int32_t *buf_of;   /* by Value.id: buffer of the value's root; -1 for variables */
 	int32_t nvalues;
-	int32_t *assigned; /* by Value.id of a `var` value: the op that overwrites it, or -1 */
+	int32_t *assigned; /* by Value.id of a `var` value: the first op that overwrites it, or -1 */
 	int64_t var_bytes; /* of all variables, placed from offset 0 */
 } Timeline;
 

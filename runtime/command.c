@@ -190,8 +190,11 @@ static void info_text(const Plan *plan)
 	printf("memory      arena %s of a budget of %s\n", memory_text(plan->arena_bytes, arena),
 	       plan->budget_bytes == INT64_MAX ? "any size"
 					       : memory_text(plan->budget_bytes, budget));
-	printf("batch       %" PRId64 " in micro-batches of %" PRId64 "\n", plan->batch,
+	printf("batch       %" PRId64 " in micro-batches of %" PRId64, plan->batch,
 	       plan->micro_batch);
+	if (plan->batch % plan->micro_batch)
+		printf(", the last of %" PRId64, plan->batch % plan->micro_batch);
+	putchar('\n');
 	printf("steps       %.0f\n", trainer_setting(plan, "steps", 0));
 	printf("parameters  %" PRId64 "\n", count);
 	for (int i = 0; i < plan->nvars; i++) {

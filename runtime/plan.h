@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 2 };
+enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 3 };
 
 /* Same order and values as ir/ir.h's DType (codegen asserts it). */
 typedef enum PlanDType { PD_NONE, PD_BOOL, PD_U8, PD_U16, PD_I32, PD_I64, PD_F16, PD_BF16, PD_F32, PD_F64 } PlanDType;
@@ -18,7 +18,7 @@ typedef struct PlanEnv {
 	uint64_t seed;
 	int64_t step;  /* optimizer steps tried before this one */
 	int64_t micro; /* micro-batch within the step */
-	int64_t base;  /* samples of this step before this micro-batch */
+	int64_t base;  /* samples of this step before this micro-batch: a sample's random numbers do not depend on the split */
 	int32_t threads;
 } PlanEnv;
 
@@ -47,9 +47,9 @@ int64_t plan_prim_workspace(const PlanPrim *p, int threads);
 typedef enum PlanStepKind {
 	PLAN_KERNEL, /* fn(arena, off, env) */
 	PLAN_PRIM,   /* prims[index]; off: operands in the op's order (conv_grad_x: dy, w; conv_grad_w: x, dy), result, workspace */
-	PLAN_INPUT,  /* inputs[index] of the current micro-batch to off[0] */
+	PLAN_INPUT,  /* inputs[index] of the samples at hand (the loop's micro-batch, else the function's batch) to off[0] */
 	PLAN_OUTPUT, /* off[0] is outputs[index], to be read by the host once the function has run */
-	PLAN_LOOP,   /* `index` trips of what follows, up to the matching PLAN_END */
+	PLAN_LOOP,   /* loops[index] of the function: trips of what follows, up to the matching PLAN_END */
 	PLAN_END
 } PlanStepKind;
 
@@ -76,10 +76,16 @@ typedef struct PlanOutput {
 	int64_t dim[PLAN_MAX_DIMS];
 } PlanOutput;
 
+/* Trip i sees `batch` samples from base + i * batch on (of those that the surroundings see), as micro-batch first + i. */
+typedef struct PlanLoop {
+	int64_t trips, batch, base, first;
+} PlanLoop;
+
 typedef struct PlanFunc {
 	const char *name;      /* init step eval eval1 predict predict1 */
 	int64_t batch;         /* samples of one call */
-	int64_t micro;         /* samples of one trip of its loop; == batch without a loop */
+	const PlanLoop *loops; /* in the order of their steps */
+	int32_t nloops;
 	const PlanStep *steps;
 	int32_t nsteps;
 	const PlanOutput *outputs;

@@ -3,7 +3,7 @@
  * Method. A function is a list of steps over one arena. Kernels are called with the arena and their
  * offsets; library calls were bound to their addresses beforehand (one PrimCall a step); inputs are
  * asked from the caller's RunSource. PLAN_LOOP repeats what follows up to its PLAN_END, once a
- * micro-batch. An output is copied to the host table at its place in the order, since its bytes may
+ * micro-batch; micro-batches of a step may differ in size. An output is copied to the host table at its place in the order, since its bytes may
  * be reused by the next step.
  *
  * Invariants. run_call allocates nothing. Results depend on the plan, the seed, the step and the
@@ -286,9 +286,9 @@ static bool check_result(Run *r, const PlanStep *s, const PlanEnv *env, RunCall 
 	return false;
 }
 
-/* One step that is not a loop; false after a failure. */
-static bool run_step(Run *r, const PlanFunc *func, int index, const PlanEnv *env, RunCall *call,
-		     Fail *f)
+/* One step that is not a loop, for `samples` samples; false after a failure. */
+static bool run_step(Run *r, const PlanFunc *func, int index, const PlanEnv *env, int64_t samples,
+		     RunCall *call, Fail *f)
 {
 	const PlanStep *s = &func->steps[index];
 	if (r->check_memory)
@@ -300,7 +300,7 @@ static bool run_step(Run *r, const PlanFunc *func, int index, const PlanEnv *env
 			return fail(f, EXIT_BUG, "oneDNN failed in %s (%s)", s->name, s->source);
 		break;
 	case PLAN_INPUT:
-		call->source.read(call->source.ctx, s->index, env->base, func->micro,
+		call->source.read(call->source.ctx, s->index, env->base, samples,
 				  r->arena.base + s->off[0]);
 		break;
 	case PLAN_OUTPUT: copy_output(r, func, s, call); break;
@@ -317,24 +317,36 @@ static double clock_seconds(void)
 }
 
 /* run_step, and how long it took where that is asked for. */
-static bool run_timed(Run *r, const PlanFunc *func, int index, const PlanEnv *env, RunCall *call,
-		      Fail *f)
+static bool run_timed(Run *r, const PlanFunc *func, int index, const PlanEnv *env, int64_t samples,
+		      RunCall *call, Fail *f)
 {
 	if (!r->times)
-		return run_step(r, func, index, env, call, f);
+		return run_step(r, func, index, env, samples, call, f);
 	double start = clock_seconds();
-	bool ok = run_step(r, func, index, env, call, f);
+	bool ok = run_step(r, func, index, env, samples, call, f);
 	r->times[index].seconds += clock_seconds() - start;
 	r->times[index].runs++;
 	return ok;
 }
 
+/* A loop that is being run. */
+typedef struct LoopAt {
+	const PlanLoop *loop;
+	int step; /* its PLAN_LOOP */
+	int64_t trip;
+	int64_t base; /* samples before those that its surroundings see */
+} LoopAt;
+
+/* What a trip sees: the env's place in the step. */
+static void begin_trip(const LoopAt *at, PlanEnv *env)
+{
+	env->micro = at->loop->first + at->trip;
+	env->base = at->base + at->loop->base + at->trip * at->loop->batch;
+}
+
 bool run_call(Run *r, const PlanFunc *func, RunCall *call, Fail *f)
 {
-	struct {
-		int first;
-		int64_t trips, trip;
-	} loop[LOOP_DEPTH];
+	LoopAt loop[LOOP_DEPTH], *at;
 	int depth = 0;
 	PlanEnv env = { .seed = call->seed, .step = call->step, .threads = r->threads };
 	call->bad.step = NULL;
@@ -344,22 +356,25 @@ bool run_call(Run *r, const PlanFunc *func, RunCall *call, Fail *f)
 			if (depth == LOOP_DEPTH)
 				return fail(f, EXIT_BUG, "%s: loops nest deeper than %d",
 					    func->name, LOOP_DEPTH);
-			loop[depth].first = i;
-			loop[depth].trips = s->index;
-			loop[depth].trip = 0;
-			depth++;
+			at = &loop[depth++];
+			*at = (LoopAt){ &func->loops[s->index], i, 0, env.base };
+			begin_trip(at, &env);
 		} else if (s->kind == PLAN_END) {
-			if (++loop[depth - 1].trip < loop[depth - 1].trips)
-				i = loop[depth - 1].first;
-			else
-				depth--;
-		} else if (!run_timed(r, func, i, &env, call, f)) {
+			at = &loop[depth - 1];
+			if (++at->trip < at->loop->trips) {
+				i = at->step;
+				begin_trip(at, &env);
+				continue;
+			}
+			env.base = at->base;
+			env.micro = --depth ? loop[depth - 1].loop->first + loop[depth - 1].trip
+					    : 0;
+		} else if (!run_timed(r, func, i, &env,
+				      depth ? loop[depth - 1].loop->batch : func->batch, call, f)) {
 			return false;
 		} else if (r->check_nan && !check_result(r, s, &env, call)) {
 			return true;
 		}
-		env.micro = depth ? loop[depth - 1].trip : 0;
-		env.base = env.micro * func->micro;
 	}
 	return true;
 }

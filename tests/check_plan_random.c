@@ -132,7 +132,7 @@ static void some_nodes(Program *p, int count)
 static void loop(Program *p)
 {
 	Type t = cells_type(1 + pick(&p->r, 2));
-	Attr trips = { .i = TRIPS };
+	const Attr trips[] = { { .i = TRIPS }, { .i = 1 }, { .i = 0 } };
 	Value *start, *next;
 	Node *zero, *n;
 	Builder outer = p->b;
@@ -141,7 +141,7 @@ static void loop(Program *p)
 	zero = ir_region(&p->b, OP_opaque, 0, NULL, NULL, 1, &t);
 	start = zero->res[0];
 	place(p, start);
-	n = ir_region(&p->b, OP_loop, 1, &start, &trips, 1, &t);
+	n = ir_region(&p->b, OP_loop, 1, &start, trips, 1, &t);
 	in_scope(p, ir_block_param(p->m, n->body, t));
 	n->body->param[0]->offset = start->offset;
 	p->b = ir_builder(p->m, n->body);

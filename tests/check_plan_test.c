@@ -61,8 +61,20 @@ static const char tail[] = "  }\n"
 /* A sum carried through four trips at 0x100, started by %3; the body is given. */
 #define LOOP(acc, body)                                                                                              \
 	RELU("%3", "%2", "0x100")                                                                                    \
-	"    %4 = loop %3 {trips = 4} : f32[16] @ 0x100 {\n"                                                         \
+	"    %4 = loop %3 {trips = 4, batch = 1, base = 0} : f32[16] @ 0x100 {\n"                                                         \
 	"      (%a0 : f32[16] @ " acc ")\n" body "    }\n" OUT("%4")
+
+/* The batch of 4 as three samples and one: loops `first` and `second`, whose sum starts with `from`, at 0x100. */
+#define SUMMING(r, from, samples)                                                                                    \
+	"    " r " = loop " from " {" samples "} : f32[16] @ 0x100 {\n"                                               \
+	"      (%a0 : f32[16] @ 0x100)\n"                                                                            \
+	"      %b0 = fused %a0, %2 : f32[16] @ 0x100 {\n"                                                            \
+	"        (%a0 : f32[16], %a1 : f32[16])\n"                                                                   \
+	"        %b0 = add %a0, %a1 : f32[16]\n"                                                                     \
+	"        yield %b0\n"                                                                                        \
+	"      }\n"                                                                                                  \
+	"      yield %b0\n    }\n"
+#define UNEVEN(first, second) RELU("%3", "%2", "0x100") SUMMING("%4", "%3", first) SUMMING("%5", "%4", second) OUT("%5")
 
 /* Commas in texts are inside strings, so the body is one argument. */
 #define CASE(name, fault, body)             { name, fault, body, SPOIL_NOT, 0 }
@@ -84,6 +96,27 @@ static const Case cases[] = {
 	  "    %4 = const {value = 1} : f32[16]\n" ADD("%5", "%3", "%4", "0x100") OUT("%5")),
 	CASE("an output that does not survive", "leaves for the host %3",
 	  RELU("%3", "%2", "0xc0") OUT("%3") RELU("%4", "%2", "0xc0") OUT("%4")),
+
+	/* samples */
+	CASE("three samples and one", NULL,
+	  UNEVEN("trips = 1, batch = 3, base = 0", "trips = 1, batch = 1, base = 3")),
+	CASE("the batch twice over", NULL,
+	  UNEVEN("trips = 2, batch = 2, base = 0", "trips = 4, batch = 1, base = 0")),
+	CASE("a sample that is seen twice", "begins with sample 2, expected 3",
+	  UNEVEN("trips = 1, batch = 3, base = 0", "trips = 2, batch = 1, base = 2")),
+	CASE("a sample that is left out", "begins with sample 3, expected 2",
+	  UNEVEN("trips = 2, batch = 1, base = 0", "trips = 1, batch = 1, base = 3")),
+	CASE("samples from the end alone", "begins with sample 2, expected 0",
+	  UNEVEN("trips = 1, batch = 2, base = 2", "trips = 1, batch = 2, base = 2")),
+	CASE("the last micro-batch run twice", "begins with sample 3, expected 0",
+	  RELU("%3", "%2", "0x100") SUMMING("%4", "%3", "trips = 1, batch = 3, base = 0")
+	  SUMMING("%5", "%4", "trips = 1, batch = 1, base = 3") SUMMING("%6", "%5", "trips = 1, batch = 1, base = 3") OUT("%6")),
+	CASE("no last micro-batch", "ends with sample 3 of a batch of 4, and nothing goes on with the rest",
+	  RELU("%3", "%2", "0x100") SUMMING("%4", "%3", "trips = 1, batch = 3, base = 0") OUT("%4")),
+	CASE("a last micro-batch with sums of its own", "does not start with the sums of node",
+	  RELU("%3", "%2", "0x100") SUMMING("%4", "%3", "trips = 1, batch = 3, base = 0")
+	  RELU("%5", "%4", "0x140") "    %6 = loop %5 {trips = 1, batch = 1, base = 3} : f32[16] @ 0x140 {\n"
+	  "      (%a0 : f32[16] @ 0x140)\n      yield %a0\n    }\n" OUT("%6")),
 
 	/* variables */
 	CASE("an update in place", NULL, RELU("%3", "%2", "0xc0") UPDATE("%3") OUT("%3")),

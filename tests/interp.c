@@ -427,15 +427,16 @@ static bool run_region(Run *r, Node *n)
 		return false;
 	}
 	Run inner = *r;
-	int64_t trips = n->op == OP_loop ? ir_int(n, "trips") : 1;
-	inner.batch = r->batch / trips;
+	bool loop = n->op == OP_loop;
+	int64_t trips = loop ? ir_int(n, "trips") : 1, first = loop ? ir_int(n, "base") : 0;
+	inner.batch = loop ? ir_int(n, "batch") : r->batch;
 	for (int i = 0; i < n->nargs; i++)
 		n->body->param[i]->aux = n->arg[i]->aux;
 	for (int64_t trip = 0; trip < trips; trip++) {
-		inner.base = r->base + trip * inner.batch;
+		inner.base = r->base + first + trip * inner.batch;
 		if (!run_block(&inner, n->body))
 			return false;
-		for (int i = 0; i < n->nres && n->op == OP_loop; i++)
+		for (int i = 0; i < n->nres && loop; i++)
 			n->body->param[i]->aux = yield->arg[i]->aux;
 	}
 	for (int i = 0; i < n->nres; i++)

@@ -155,7 +155,7 @@ static void test_clone(Test *t)
 			    "%2 = fused %0 : f32[8] {\n (%a0 : f32[4',8])\n %b0 = sum %a0 {axes = [0]} : f32[8]\n yield %b0\n}\n"
 			    "%3 = replay(%2) fused %0 : f32[8] {\n (%a0 : f32[4',8])\n %b0 = sum %a0 {axes = [0]} : f32[8]\n"
 			    " yield %b0\n}\n"
-			    "%4 = loop %2 {trips = 2} : f32[8] {\n (%a0 : f32[8])\n %b0 = input {name = \"x\"} : f32[2',8]\n"
+			    "%4 = loop %2 {trips = 2, batch = 2} : f32[8] {\n (%a0 : f32[8])\n %b0 = input {name = \"x\"} : f32[2',8]\n"
 			    " %b1 = sum %b0 {axes = [0]} : f32[8]\n %b2 = add %b1, %3 [backward] : f32[8]\n yield %b2\n}\n");
 	Func *copy = ir_clone_func(m, m->funcs, "copy", 6);
 	prints(t, "a clone for another batch", copy,
@@ -166,7 +166,7 @@ static void test_clone(Test *t)
 	       "    %b0 = sum %a0 {axes = [0], keep = false} : f32[8]\n    yield %b0\n  }\n"
 	       "  %3 = replay(%2) fused %0 : f32[8] {\n    (%a0 : f32[6',8])\n"
 	       "    %b0 = sum %a0 {axes = [0], keep = false} : f32[8]\n    yield %b0\n  }\n"
-	       "  %4 = loop %2 {trips = 2} : f32[8] {\n    (%a0 : f32[8])\n"
+	       "  %4 = loop %2 {trips = 2, batch = 3, base = 0} : f32[8] {\n    (%a0 : f32[8])\n"
 	       "    %b0 = input {name = \"x\"} : f32[3',8]\n"
 	       "    %b1 = sum %b0 {axes = [0], keep = false} : f32[8]\n"
 	       "    %b2 = add %b1, %3 [backward] : f32[8]\n    yield %b2\n  }\n}\n");
@@ -192,7 +192,7 @@ static void test_dce(Test *t)
 	check(t, ir_verify(m, "dce", t->out), "what is left is sound");
 	prints(t, "without dead code", m->funcs,
 	       "func @step batch 4 {\n  %0 = input {name = \"x\"} : f32[8]\n  %1 = neg %0 : f32[8]\n"
-	       "  %2 = loop %0 {trips = 2} : f32[8] {\n    (%a0 : f32[8])\n    %b0 = neg %a0 : f32[8]\n    yield %b0\n  }\n"
+	       "  %2 = loop %0 {trips = 2, batch = 1, base = 0} : f32[8] {\n    (%a0 : f32[8])\n    %b0 = neg %a0 : f32[8]\n    yield %b0\n  }\n"
 	       "  %3 = fused %0 : f32[8] {\n    (%a0 : f32[8])\n    %b0 = abs %a0 : f32[8]\n    yield %b0\n  }\n"
 	       "  %4 = var {name = \"w\"} : f32[8]\n"
 	       "  fused %4, %2 {\n    (%a0 : f32[8], %a1 : f32[8])\n    assign %a0, %a1\n    yield\n  }\n"

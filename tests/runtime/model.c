@@ -270,7 +270,7 @@ static const PlanStep init_steps[] = { KERNEL(k_init, "init", CLASSES *F * 4, 1,
 					      STEP) };
 static const PlanStep step_steps[] = {
 	KERNEL(k_zero, "zero", 4, 1, GW, GB, LOSS),
-	{ .kind = PLAN_LOOP, .index = TRIPS, .name = "loop", .source = "" },
+	{ .kind = PLAN_LOOP, .index = 0, .name = "loop", .source = "" },
 	INPUT(0, X),
 	INPUT(1, Y),
 	KERNEL(k_features, "features", MICRO *F * 4, 1, X, FEAT),
@@ -335,18 +335,19 @@ static const PlanOutput predict1_outputs[] = {
 };
 
 #define COUNT(A) ((int32_t)(sizeof(A) / sizeof *(A)))
-#define FUNC(NAME, N, M, STEPS, OUTPUTS, NOUT)                                                \
-	{                                                                                     \
-		.name = NAME, .batch = N, .micro = M, .steps = STEPS, .nsteps = COUNT(STEPS), \
-		.outputs = OUTPUTS, .noutputs = NOUT, .arena_bytes = END                      \
+static const PlanLoop step_loops[] = { { .trips = TRIPS, .batch = MICRO } };
+#define FUNC(NAME, N, LOOPS, NLOOPS, STEPS, OUTPUTS, NOUT)                                      \
+	{                                                                                       \
+		.name = NAME, .batch = N, .loops = LOOPS, .nloops = NLOOPS, .steps = STEPS,     \
+		.nsteps = COUNT(STEPS), .outputs = OUTPUTS, .noutputs = NOUT, .arena_bytes = END \
 	}
 static const PlanFunc funcs[] = {
-	FUNC("init", 1, 1, init_steps, NULL, 0),
-	FUNC("step", BATCH, MICRO, step_steps, step_outputs, 3),
-	FUNC("eval", EVAL, EVAL, eval_steps, eval_outputs, 4),
-	FUNC("eval1", 1, 1, eval1_steps, eval_outputs, 4),
-	FUNC("predict", EVAL, EVAL, predict_steps, predict_outputs, 1),
-	FUNC("predict1", 1, 1, predict1_steps, predict1_outputs, 1),
+	FUNC("init", 1, NULL, 0, init_steps, NULL, 0),
+	FUNC("step", BATCH, step_loops, 1, step_steps, step_outputs, 3),
+	FUNC("eval", EVAL, NULL, 0, eval_steps, eval_outputs, 4),
+	FUNC("eval1", 1, NULL, 0, eval1_steps, eval_outputs, 4),
+	FUNC("predict", EVAL, NULL, 0, predict_steps, predict_outputs, 1),
+	FUNC("predict1", 1, NULL, 0, predict1_steps, predict1_outputs, 1),
 };
 
 static const PlanVar vars[] = {
