@@ -4,6 +4,10 @@
  * plans from no replay to the smallest reachable peak (recompute.c). All plans of all trajectories are ordered by
  * predicted seconds; the answer for a budget is the first whose placed arena fits.
  *
+ * The candidates are the most even splits into any number of parts (60: 60, 30, 20, 15, 12, 10, 9 with a rest of 6, ..), but
+ * no two that are closer than a sixteenth where they leave a rest. One without a replay that takes as long as another's plan
+ * which needs less than any of its own could is left out: it would never be an answer.
+ *
  * Why the promises hold: the set of plans and their arenas do not depend on the budget. If b1 < b2 and the answer for b1 had the
  * larger arena, it would not come before the answer for b2 in the order (it would be that answer) nor after it (the
  * answer for b2 fits in b1 too, and comes first). So a smaller budget never has a larger arena nor a faster step.
@@ -62,6 +66,69 @@ static bool lower(Func *f, Planner *p, int64_t micro_batch)
 	return timeline_plannable(f);
 }
 
+/* The end of a placed plan: placed once, remembered. */
+static int64_t placed_bytes(const Candidate *c, int32_t plan)
+{
+	if (c->arena[plan] == 0) {
+		Arena *scratch = arena_new();
+		TPlan steps = recompute_plan(&c->trajectory, plan, scratch);
+		TLives lives = timeline_lives(c->timeline, scratch, &steps, NULL);
+		int64_t *offset = ARENA_ARRAY(scratch, lives.n, int64_t);
+
+		assert(steps.live_bytes == c->trajectory.plan[plan].live_bytes);
+		c->arena[plan] = timeline_place(c->timeline, scratch, &lives, 0, PLACE_ROUNDS, offset);
+		arena_free(scratch);
+	}
+	return c->arena[plan];
+}
+
+/* ---- candidates that cannot win ---- */
+
+static int64_t sum_bytes(const Timeline *t, const int32_t *buf, int32_t n, bool carried_too)
+{
+	int64_t sum = 0;
+
+	for (int32_t i = 0; i < n; i++)
+		if (carried_too || !t->buf[buf[i]].carried)
+			sum += t->buf[buf[i]].bytes;
+	return sum;
+}
+
+/* No plan has a smaller arena: the variables, with the sums of a loop and what one operation reads beside them. */
+static int64_t least_bytes(const Timeline *t)
+{
+	int64_t most = 0, carried = 0;
+
+	for (int32_t i = 0; i < t->nops; i++) {
+		const TOp *op = &t->op[i];
+		int64_t here;
+
+		if (!op->node || op->node->op == OP_loop)
+			carried = op->node ? sum_bytes(t, op->use, op->nuse, true) : 0;
+		if (!op->node || op->node->op == OP_loop)
+			continue;
+		here = carried + sum_bytes(t, op->use, op->nuse, false) + op->work_bytes;
+		if (here > most)
+			most = here;
+	}
+	return t->var_bytes + most;
+}
+
+/* Whether a plan that takes no longer than `seconds` is known to need no more than `bytes`. */
+static bool is_beaten(const Planner *p, double seconds, int64_t bytes)
+{
+	for (size_t i = 0; i < p->candidates.len; i++) {
+		const Candidate *c = &p->candidates.at[i];
+
+		for (int32_t k = 0; k < c->trajectory.n && c->trajectory.plan[k].seconds <= seconds; k++)
+			if (c->timeline->var_bytes + c->trajectory.plan[k].live_bytes <= bytes && placed_bytes(c, k) <= bytes)
+				return true;
+	}
+	return false;
+}
+
+/* ---- which micro-batches ---- */
+
 static bool add_candidate(Planner *p, int64_t micro_batch, double *max_seconds)
 {
 	const Func *step = ir_find_func(p->m, "step");
@@ -71,8 +138,13 @@ static bool add_candidate(Planner *p, int64_t micro_batch, double *max_seconds)
 	if (!lower(c.func, p, micro_batch))
 		return false;
 	c.timeline = timeline_build(p->arena, c.func, p->cx);
-	c.trajectory = p->o->recompute ? recompute_trajectory(c.timeline, p->arena, *max_seconds)
-	                               : recompute_nothing(c.timeline, p->arena);
+	c.trajectory = recompute_nothing(c.timeline, p->arena);
+	if (is_beaten(p, c.trajectory.plan[0].seconds, least_bytes(c.timeline))) {
+		ir_remove_func(p->m, c.func->name);
+		return true;
+	}
+	if (p->o->recompute)
+		c.trajectory = recompute_trajectory(c.timeline, p->arena, *max_seconds);
 	/* The first candidate, the largest micro-batch, is the measure of slowness. */
 	if (p->candidates.len == 0)
 		*max_seconds = c.trajectory.plan[0].seconds * p->o->max_slowdown;
@@ -81,18 +153,36 @@ static bool add_candidate(Planner *p, int64_t micro_batch, double *max_seconds)
 	return true;
 }
 
+/* The next smaller micro-batch that is the most even split of the batch into some number of parts; 0 below 1. */
+static int64_t smaller_part(int64_t batch, int64_t part)
+{
+	int64_t parts = part > 1 ? (batch - 1) / (part - 1) + 1 : 0; /* the least number that needs smaller ones */
+
+	return parts ? (batch - 1) / parts + 1 : 0;
+}
+
+/* Whether micro-batches of b are worth a trajectory beside those of `before`, the next larger ones considered. */
+static bool is_candidate(const Func *step, int64_t b, int64_t before)
+{
+	if (b < step->batch && !accumulate_has_variance(step, b, NULL))
+		return false;
+	return step->batch % b == 0 || before - b >= before / 16;
+}
+
 static bool make_candidates(Planner *p)
 {
 	const Func *step = ir_find_func(p->m, "step");
+	int64_t before = 0;
 	const Node *why = NULL;
 	double max_seconds = 1e300;
 	bool whole_only = !accumulate_possible(step, &why) && !p->o->allow_microbatch_stats;
 
 	if (p->o->micro_batch > 0)
 		return add_candidate(p, p->o->micro_batch, &max_seconds);
-	for (int64_t b = step->batch; b >= 1; b--) {
-		if (step->batch % b != 0)
+	for (int64_t b = step->batch; b >= 1; b = smaller_part(step->batch, b)) {
+		if (!is_candidate(step, b, before))
 			continue;
+		before = b;
 		if (!add_candidate(p, b, &max_seconds))
 			return false;
 		if (whole_only)
@@ -136,22 +226,11 @@ static void order_choices(Planner *p)
 
 /* ---- choosing ---- */
 
-/* The arena of a choice: placed once, remembered. */
 static int64_t arena_of(Planner *p, const Choice *c)
 {
-	int64_t *known = &c->candidate->arena[c->plan];
+	int64_t placed = placed_bytes(c->candidate, c->plan);
 
-	if (*known == 0) {
-		Arena *scratch = arena_new();
-		TPlan plan = recompute_plan(&c->candidate->trajectory, c->plan, scratch);
-		TLives lives = timeline_lives(c->candidate->timeline, scratch, &plan, NULL);
-		int64_t *offset = ARENA_ARRAY(scratch, lives.n, int64_t);
-
-		assert(plan.live_bytes == c->candidate->trajectory.plan[c->plan].live_bytes);
-		*known = timeline_place(c->candidate->timeline, scratch, &lives, 0, PLACE_ROUNDS, offset);
-		arena_free(scratch);
-	}
-	return *known > p->floor ? *known : p->floor;
+	return placed > p->floor ? placed : p->floor;
 }
 
 /* Which choices a question is about: those of one micro-batch (0: any) that take at most so many seconds. */
