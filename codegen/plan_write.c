@@ -123,8 +123,39 @@ static int write_vars(const Writer *w)
 		put_string(w->out, v->name);
 		fprintf(w->out, ", %d, %d, %d, ", (int)v->role, (int)v->type.dtype, v->type.ndim);
 		put_list(w->out, v->type.dim, v->type.ndim);
-		fprintf(w->out, ", %lld, %lld },\n", (long long)v->offset,
-			(long long)type_bytes(&v->type));
+		fprintf(w->out, ", %lld, %lld, %d },\n", (long long)v->offset,
+			(long long)type_bytes(&v->type), v->frozen);
+	}
+	fputs("\t{ 0 }\n};\n", w->out);
+	return n;
+}
+
+static int var_number(const Module *m, const char *name)
+{
+	int n = 0;
+	for (const Var *v = m->vars; v; v = v->next, n++)
+		if (!strcmp(v->name, name))
+			return n;
+	return -1;
+}
+
+/* The sections "lora WEIGHT". */
+static int write_adapters(const Writer *w)
+{
+	int n = 0;
+	fputs("static const PlanAdapter adapters[] = {\n", w->out);
+	for (const Section *s = w->m->sections; s; s = s->next) {
+		if (strcmp(s->kind, "lora") != 0)
+			continue;
+		int weight = var_number(w->m, s->name), a = var_number(w->m, ir_setting_str(s, "a", ""));
+		int b = var_number(w->m, ir_setting_str(s, "b", ""));
+		if (weight < 0 || a < 0 || b < 0)
+			continue;
+		fprintf(w->out, "\t{ %d, %d, %d, %d, ", weight, a, b,
+			ir_setting_num(s, "in_out", 0) != 0);
+		put_number(w->out, ir_setting_num(s, "scale", 1));
+		fputs(" },\n", w->out);
+		n++;
 	}
 	fputs("\t{ 0 }\n};\n", w->out);
 	return n;
@@ -303,7 +334,7 @@ void plan_write(FILE *out, Emit *e, const BuildOptions *o)
 		fprintf(out,
 			"extern void k%zu(unsigned char *, const int64_t *, const PlanEnv *);\n",
 			i);
-	int nvars = write_vars(&w), ndata = write_data(&w);
+	int nvars = write_vars(&w), nadapters = write_adapters(&w), ndata = write_data(&w);
 	int ntrain = write_settings(&w, ir_find_section(e->m, "train", ""), "train");
 	write_inputs(&w);
 	write_prims(&w);
@@ -324,9 +355,9 @@ void plan_write(FILE *out, Emit *e, const BuildOptions *o)
 	fprintf(out, "\t.batch = %lld, .micro_batch = %lld,\n", (long long)e->m->batch,
 		(long long)o->micro_batch);
 	fprintf(out,
-		"\t.vars = vars, .nvars = %d, .prims = prims, .nprims = %zu, .inputs = inputs, "
+		"\t.vars = vars, .nvars = %d, .adapters = adapters, .nadapters = %d, .prims = prims, .nprims = %zu, .inputs = inputs, "
 		".ninputs = %zu,\n",
-		nvars, e->prims.len, e->inputs.len);
+		nvars, nadapters, e->prims.len, e->inputs.len);
 	fprintf(out,
 		"\t.data = data, .ndata = %d, .funcs = funcs, .nfuncs = %zu, .train = train, "
 		".ntrain = %d\n};\n",

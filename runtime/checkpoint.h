@@ -41,9 +41,21 @@ void checkpoint_prune(const char *dir, int64_t keep);
  * model's file, or one with missing, extra or misshapen tensors is refused before anything is
  * overwritten. */
 bool checkpoint_resume(Run *r, const char *path, CheckpointState *s, Fail *f);
-/* Takes parameters, and running statistics where the file has them, converting from f64, f16 and
- * bf16. Tensors that the model has not are left out and named in `note` (of 512 bytes; "" without
- * any). */
-bool checkpoint_init(Run *r, const char *path, char *note, Fail *f);
+typedef enum InitWhat { INIT_WHOLE, INIT_PARTIAL, INIT_ADAPTERS } InitWhat;
+
+/* Takes parameters, and running statistics where the file has them, converting between f64, f32, bf16
+ * and f16. Names may have one prefix before the model's; `map`, a file of lines `from -> to`, gives
+ * tensors other names (NULL: none). What is missing, misshapen or not in the model is listed: in a
+ * refusal, or for INIT_PARTIAL in note->text ("" without any). Adapters may be missing, unless
+ * INIT_ADAPTERS asks for them and for nothing else. */
+bool checkpoint_init(Run *r, const char *path, const char *map, InitWhat what, Fail *note, Fail *f);
+
+typedef enum ExportWhat { EXPORT_ALL, EXPORT_MERGED, EXPORT_ADAPTERS } ExportWhat;
+
+/* Writes weights for other tools: parameters (their moving averages, where there are some) and
+ * running statistics, all of them; with the adapters merged; or the adapters alone. */
+bool checkpoint_export(const Run *r, const char *path, ExportWhat what, int *tensors, Fail *f);
+/* The parameter whose moving average v is; NULL where it is none. */
+const PlanVar *plan_average_of(const Plan *plan, const PlanVar *v);
 
 #endif

@@ -1,368 +1,63 @@
-/* Reading safetensors: the file is mapped, its header checked as a whole, and only then copied
- * from.
+/* Resuming: a checkpoint's whole state, or nothing.
  *
- * Invariants. Nothing in the arena changes unless the whole file is accepted. Offsets are checked
- * against the file's size and against each other, so that a damaged header cannot make a read leave
- * the mapping. */
+ * Nothing in the arena changes unless the whole file is accepted. Weights alone are weights.c's. */
 #include "checkpoint.h"
 
-#include "checkpoint_format.h"
+#include "safetensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <jansson.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-enum { HEADER_MAX = 100000000, LISTED = 8 };
-
-typedef struct Tensor {
-	const char *name; /* within the JSON object */
-	PlanDType dtype;
-	int ndim;
-	int64_t dim[PLAN_MAX_DIMS];
-	const unsigned char *data;
-	int64_t begin, end; /* of its bytes within the data */
-	bool used;
-} Tensor;
-
-typedef struct File {
-	char path[4096];
-	const unsigned char *bytes;
-	int64_t size, data_at;
-	json_t *header;
-	Tensor *tensor; /* sorted by begin */
-	int ntensors;
-} File;
-
-static const char *const dtype_names[] = { [PD_BOOL] = "BOOL", [PD_U8] = "U8",   [PD_U16] = "U16",
-					   [PD_I32] = "I32",   [PD_I64] = "I64", [PD_F16] = "F16",
-					   [PD_BF16] = "BF16", [PD_F32] = "F32", [PD_F64] = "F64" };
-
-const char *safetensors_dtype(PlanDType t)
+static void check_var(const TensorFile *x, const PlanVar *v, Faults *faults)
 {
-	return dtype_names[t];
-}
-
-PlanDType safetensors_dtype_from(const char *name)
-{
-	for (PlanDType t = PD_BOOL; t <= PD_F64; t++)
-		if (strcmp(dtype_names[t], name) == 0)
-			return t;
-	return PD_NONE;
-}
-
-uint64_t data_hash(uint64_t h, const void *p, size_t n)
-{
-	const unsigned char *b = p;
-	uint64_t lane[4] = { h, h ^ 1, h ^ 2, h ^ 3 }, word;
-	size_t i = 0;
-	for (; i + 32 <= n; i += 32)
-		for (size_t k = 0; k < 4; k++) {
-			memcpy(&word, b + i + 8 * k, 8);
-			lane[k] = (lane[k] ^ word) * 0x9fb21c651e98df25u;
-			lane[k] ^= lane[k] >> 32;
-		}
-	h = n;
-	for (size_t k = 0; k < 4; k++)
-		h = (h ^ lane[k]) * 0x9fb21c651e98df25u;
-	for (; i < n; i++)
-		h = (h ^ b[i]) * 0x100000001b3u;
-	return h ^ h >> 29;
-}
-
-/* ---- the header ----------------------------------------------------------------------------- */
-
-static void close_file(File *x)
-{
-	if (x->bytes)
-		munmap((void *)(uintptr_t)x->bytes, (size_t)x->size);
-	json_decref(x->header);
-	free(x->tensor);
-}
-
-static bool damaged(const File *x, Fail *f, const char *what)
-{
-	return fail(f, EXIT_INPUT, "%s: not a whole safetensors file: %s", x->path, what);
-}
-
-static bool map_file(File *x, const char *path, Fail *f)
-{
-	struct stat st;
-	*x = (File){ 0 };
-	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-		snprintf(x->path, sizeof x->path, "%s/last.safetensors", path);
-	else
-		snprintf(x->path, sizeof x->path, "%s", path);
-	int fd = open(x->path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st)) {
-		fail(f, EXIT_FILES, "%s: %s", x->path, strerror(errno));
-		if (fd >= 0)
-			close(fd);
-		return false;
-	}
-	x->size = st.st_size;
-	void *p = x->size > 0 ? mmap(NULL, (size_t)x->size, PROT_READ, MAP_PRIVATE, fd, 0)
-			      : MAP_FAILED;
-	close(fd);
-	if (p == MAP_FAILED)
-		return damaged(x, f, "the file is empty");
-	x->bytes = p;
-	return true;
-}
-
-static bool whole_number(const json_t *j, int64_t *out)
-{
-	*out = json_is_integer(j) ? json_integer_value(j) : -1;
-	return *out >= 0;
-}
-
-/* One entry of the header; bytes of its elements must match its range. */
-static bool read_tensor(const File *x, const char *name, const json_t *j, Tensor *t, Fail *f)
-{
-	const json_t *shape = json_object_get(j, "shape"),
-		     *range = json_object_get(j, "data_offsets");
-	const char *dtype = json_string_value(json_object_get(j, "dtype"));
-	char what[256];
-	snprintf(what, sizeof what, "tensor '%.100s' has no sound dtype, shape and data_offsets",
-		 name);
-	*t = (Tensor){ .name = name };
-	if (!dtype || !json_is_array(shape) || json_array_size(shape) > PLAN_MAX_DIMS ||
-	    json_array_size(range) != 2 || !whole_number(json_array_get(range, 0), &t->begin) ||
-	    !whole_number(json_array_get(range, 1), &t->end))
-		return damaged(x, f, what);
-	t->dtype = safetensors_dtype_from(dtype);
-	t->ndim = (int)json_array_size(shape);
-	int64_t bytes = t->dtype == PD_NONE ? 0 : plan_dtype_bytes(t->dtype);
-	for (int i = 0; i < t->ndim; i++)
-		if (!whole_number(json_array_get(shape, (size_t)i), &t->dim[i]) ||
-		    (t->dim[i] && bytes > INT64_MAX / t->dim[i]))
-			return damaged(x, f, what);
-		else
-			bytes *= t->dim[i];
-	if (t->begin > t->end || t->end > x->size - x->data_at) {
-		snprintf(what, sizeof what,
-			 "tensor '%.100s' lies at bytes %" PRId64 "..%" PRId64
-			 " of the data, which end at %" PRId64,
-			 name, t->begin, t->end, x->size - x->data_at);
-		return damaged(x, f, what);
-	}
-	if (t->dtype != PD_NONE && t->end - t->begin != bytes) {
-		snprintf(what, sizeof what,
-			 "tensor '%.100s' needs %" PRId64 " bytes and has %" PRId64, name, bytes,
-			 t->end - t->begin);
-		return damaged(x, f, what);
-	}
-	t->data = x->bytes + x->data_at + t->begin;
-	return true;
-}
-
-static int by_begin(const void *a, const void *b)
-{
-	const Tensor *x = a, *y = b;
-	return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1)
-				    : (x->end > y->end) - (x->end < y->end);
-}
-
-static bool read_header(File *x, Fail *f)
-{
-	uint64_t length = 0;
-	char what[512];
-	for (int i = 0; i < 8 && x->size >= 8; i++)
-		length |= (uint64_t)x->bytes[i] << (8 * i);
-	if (x->size < 8 || length < 2 || length > HEADER_MAX || (int64_t)length > x->size - 8) {
-		snprintf(what, sizeof what,
-			 "the header is to have %" PRIu64 " bytes, the file has %" PRId64, length,
-			 x->size);
-		return damaged(x, f, what);
-	}
-	x->data_at = 8 + (int64_t)length;
-	json_error_t e;
-	x->header =
-		json_loadb((const char *)x->bytes + 8, (size_t)length, JSON_REJECT_DUPLICATES, &e);
-	if (!json_is_object(x->header)) {
-		snprintf(what, sizeof what, "the header is no JSON object (%s)",
-			 x->header ? "another kind" : e.text);
-		return damaged(x, f, what);
-	}
-	x->tensor = calloc(json_object_size(x->header) + 1, sizeof *x->tensor);
-	if (!x->tensor)
-		return fail(f, EXIT_FILES, "out of memory");
-	const char *name;
-	json_t *j;
-	json_object_foreach(x->header, name, j)
-	{
-		if (strcmp(name, "__metadata__") == 0)
-			continue;
-		if (!read_tensor(x, name, j, &x->tensor[x->ntensors++], f))
-			return false;
-	}
-	qsort(x->tensor, (size_t)x->ntensors, sizeof *x->tensor, by_begin);
-	for (int i = 1; i < x->ntensors; i++)
-		if (x->tensor[i].begin < x->tensor[i - 1].end) {
-			snprintf(what, sizeof what, "tensors '%.100s' and '%.100s' overlap",
-				 x->tensor[i - 1].name, x->tensor[i].name);
-			return damaged(x, f, what);
-		}
-	return true;
-}
-
-static const char *metadata(const File *x, const char *key)
-{
-	return json_string_value(json_object_get(json_object_get(x->header, "__metadata__"), key));
-}
-
-/* Where the file carries a hash of its data, they must still match. */
-static bool check_hash(const File *x, Fail *f)
-{
-	const char *text = metadata(x, "data_hash");
-	uint64_t h = DATA_HASH_START;
-	if (!text)
-		return true;
-	for (int i = 0; i < x->ntensors; i++)
-		h = data_hash(h, x->tensor[i].data,
-			      (size_t)(x->tensor[i].end - x->tensor[i].begin));
-	return strtoull(text, NULL, 16) == h || damaged(x, f, "the data do not match their hash");
-}
-
-static bool open_checkpoint(File *x, const char *path, Fail *f)
-{
-	if (map_file(x, path, f) && read_header(x, f) && check_hash(x, f))
-		return true;
-	close_file(x);
-	return false;
-}
-
-/* ---- matching against the plan -------------------------------------------------------------- */
-
-static Tensor *find(const File *x, const char *name)
-{
-	for (int i = 0; i < x->ntensors; i++)
-		if (strcmp(x->tensor[i].name, name) == 0)
-			return &x->tensor[i];
-	return NULL;
-}
-
-static void shape_text(PlanDType t, int ndim, const int64_t *dim, char out[128])
-{
-	size_t n = (size_t)snprintf(out, 128, "%s[", t == PD_NONE ? "?" : plan_dtype_name(t));
-	for (int i = 0; i < ndim && n < 100; i++)
-		n += (size_t)snprintf(out + n, 128 - n, "%s%" PRId64, i ? "," : "", dim[i]);
-	snprintf(out + n, 128 - n, "]");
-}
-
-static bool same_shape(const Tensor *t, const PlanVar *v)
-{
-	return t->ndim == v->ndim && memcmp(t->dim, v->dim, (size_t)v->ndim * sizeof *v->dim) == 0;
-}
-
-static bool is_float(PlanDType t)
-{
-	return t >= PD_F16;
-}
-
-/* Counts and lists what does not fit; the text is complete when `finish` is called. */
-typedef struct Faults {
-	Fail *f;
-	int n;
-} Faults;
-
-__attribute__((format(printf, 2, 3))) static void fault(Faults *x, const char *fmt, ...)
-{
-	char text[512];
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof text, fmt, ap);
-	va_end(ap);
-	if (x->n++ < LISTED)
-		fail_add(x->f, "\n  %s", text);
-}
-
-static bool finish(Faults *x)
-{
-	if (x->n > LISTED)
-		fail_add(x->f, "\n  and %d more", x->n - LISTED);
-	if (x->n)
-		return false;
-	x->f->code = 0;
-	x->f->text[0] = 0;
-	return true;
-}
-
-static void check_var(const File *x, const PlanVar *v, bool convert, bool optional, Faults *faults)
-{
-	Tensor *t = find(x, v->name);
+	Tensor *t = tensors_find(x, v->name);
 	char want[128], found[128];
-	shape_text(v->dtype, v->ndim, v->dim, want);
+	tensor_shape_text(v->dtype, v->ndim, v->dim, want);
 	if (!t) {
-		if (!optional)
-			fault(faults, "'%s' is missing, expected %s", v->name, want);
+		fault(faults, "'%s' is missing, expected %s", v->name, want);
 		return;
 	}
 	t->used = true;
-	shape_text(t->dtype, t->ndim, t->dim, found);
-	if (!same_shape(t, v) ||
-	    (t->dtype != v->dtype && !(convert && is_float(t->dtype) && is_float(v->dtype))))
+	tensor_shape_text(t->dtype, t->ndim, t->dim, found);
+	if (!tensor_like(t, v) || t->dtype != v->dtype)
 		fault(faults, "'%s' is %s, expected %s", v->name, found, want);
-}
-
-static void copy_var(Run *r, const PlanVar *v, const Tensor *t)
-{
-	unsigned char *to = r->arena.base + v->offset;
-	if (t->dtype == v->dtype) {
-		memcpy(to, t->data, (size_t)v->bytes);
-		return;
-	}
-	int64_t from = plan_dtype_bytes(t->dtype), n = (t->end - t->begin) / from;
-	for (int64_t i = 0; i < n; i++) {
-		uint64_t bits = 0; /* tensors of a file need not be aligned */
-		memcpy(&bits, t->data + i * from, (size_t)from);
-		double value = plan_element(t->dtype, &bits, 0);
-		if (v->dtype == PD_F64)
-			((double *)(void *)to)[i] = value;
-		else
-			((float *)(void *)to)[i] = (float)value;
-	}
 }
 
 bool checkpoint_resume(Run *r, const char *path, CheckpointState *s, Fail *f)
 {
-	File x;
-	if (!open_checkpoint(&x, path, f))
+	TensorFile x;
+	if (!tensors_open(&x, path, f))
 		return false;
-	const char *fingerprint = metadata(&x, "fingerprint"), *step = metadata(&x, "step"),
-		   *seed = metadata(&x, "seed");
-	const char *model = metadata(&x, "model"), *shuffle = metadata(&x, "shuffle");
+	const char *fingerprint = tensors_metadata(&x, "fingerprint"), *step = tensors_metadata(&x, "step"),
+		   *seed = tensors_metadata(&x, "seed");
+	const char *model = tensors_metadata(&x, "model"), *shuffle = tensors_metadata(&x, "shuffle");
 	bool ours = fingerprint && step && seed && shuffle;
 	if (!ours) {
 		fail(f, EXIT_INPUT,
 		     "%s: no training state in this file (weights alone are taken by --init)",
 		     x.path);
-		close_file(&x);
+		tensors_close(&x);
 		return false;
 	}
 	fail(f, EXIT_INPUT, "%s: does not fit this model", x.path);
 	Faults faults = { .f = f };
 	for (int i = 0; i < r->plan->nvars; i++)
-		check_var(&x, &r->plan->vars[i], false, false, &faults);
+		check_var(&x, &r->plan->vars[i], &faults);
 	for (int i = 0; i < x.ntensors; i++)
 		if (!x.tensor[i].used)
 			fault(&faults, "'%s' is not in the model", x.tensor[i].name);
 	if (!faults.n && strcmp(fingerprint, r->plan->fingerprint))
 		fault(&faults, "its fingerprint is %s (model '%s'), expected %s (model '%s')",
 		      fingerprint, model ? model : "?", r->plan->fingerprint, r->plan->model);
-	bool ok = finish(&faults);
+	bool ok = faults_finish(&faults);
 	for (int i = 0; ok && i < r->plan->nvars; i++)
-		copy_var(r, &r->plan->vars[i], find(&x, r->plan->vars[i].name));
+		memcpy(r->arena.base + r->plan->vars[i].offset,
+		       tensors_find(&x, r->plan->vars[i].name)->data,
+		       (size_t)r->plan->vars[i].bytes);
 	if (ok) {
-		const char *loss = metadata(&x, "best_loss"), *best = metadata(&x, "best_step"),
-			   *since = metadata(&x, "evals_since_best");
+		const char *loss = tensors_metadata(&x, "best_loss"), *best = tensors_metadata(&x, "best_step"),
+			   *since = tensors_metadata(&x, "evals_since_best");
 		*s = (CheckpointState){ .step = strtoll(step, NULL, 10),
 					.seed = strtoull(seed, NULL, 10),
 					.shuffle = strcmp(shuffle, "true") == 0,
@@ -373,41 +68,6 @@ bool checkpoint_resume(Run *r, const char *path, CheckpointState *s, Fail *f)
 			s->evals_since_best = strtoll(since, NULL, 10);
 		}
 	}
-	close_file(&x);
-	return ok;
-}
-
-bool checkpoint_init(Run *r, const char *path, char *note, Fail *f)
-{
-	File x;
-	note[0] = 0;
-	if (!open_checkpoint(&x, path, f))
-		return false;
-	fail(f, EXIT_INPUT, "%s: does not fit this model", x.path);
-	Faults faults = { .f = f };
-	for (int i = 0; i < r->plan->nvars; i++) {
-		const PlanVar *v = &r->plan->vars[i];
-		if (v->role == PV_PARAM || v->role == PV_STAT)
-			check_var(&x, v, v->dtype == PD_F32 || v->dtype == PD_F64,
-				  v->role == PV_STAT, &faults);
-	}
-	bool ok = finish(&faults);
-	for (int i = 0; ok && i < r->plan->nvars; i++) {
-		const PlanVar *v = &r->plan->vars[i];
-		const Tensor *t =
-			v->role == PV_PARAM || v->role == PV_STAT ? find(&x, v->name) : NULL;
-		if (t)
-			copy_var(r, v, t);
-	}
-	int extra = 0;
-	size_t n = 0;
-	for (int i = 0; ok && i < x.ntensors; i++)
-		if (!x.tensor[i].used && strncmp(x.tensor[i].name, "dlc.", 4) && extra++ < 4 &&
-		    n < 400)
-			n += (size_t)snprintf(note + n, 512 - n, "%s'%.80s'", n ? ", " : "",
-					      x.tensor[i].name);
-	if (extra > 4)
-		snprintf(note + n, 512 - n, " and %d more", extra - 4);
-	close_file(&x);
+	tensors_close(&x);
 	return ok;
 }

@@ -35,17 +35,18 @@ void default_folder(const Plan *plan, char out[256])
 
 bool load_weights(Trainer *t, const Options *o, Fail *f)
 {
-	char note[512];
+	Fail note;
 	if (o->resume)
 		return trainer_resume(t, o->resume, o->has_seed, o->seed, f);
 	if (!o->init)
 		return true;
-	if (!checkpoint_init(&t->run, o->init, note, f))
+	InitWhat what = o->init_partial ? INIT_PARTIAL : INIT_WHOLE;
+	if (!checkpoint_init(&t->run, o->init, o->init_map, what, &note, f))
 		return false;
-	if (note[0])
-		fprintf(stderr, "note: %s: left out, as the model has no such tensors: %s\n",
-			o->init, note);
-	return true;
+	if (note.text[0])
+		fprintf(stderr, "note: %s\n", note.text);
+	return !o->init_adapters ||
+	       checkpoint_init(&t->run, o->init_adapters, NULL, INIT_ADAPTERS, &note, f);
 }
 
 bool load_for_use(Trainer *t, const Options *o, Fail *f)
@@ -130,6 +131,34 @@ int command_predict(const Plan *plan, const Options *o)
 	return EXIT_DONE;
 }
 
+int command_export(const Plan *plan, const Options *o)
+{
+	Fail f = { 0 };
+	Trainer t;
+	TrainerOptions to = trainer_options(o);
+	int tensors = 0;
+	if (!o->output) {
+		fail(&f, EXIT_FILES, "export needs --output FILE.safetensors");
+		return report(&f);
+	}
+	if (o->merge && o->adapters) {
+		fail(&f, EXIT_FILES, "--merge and --adapters exclude each other");
+		return report(&f);
+	}
+	to.no_data = true;
+	if (!trainer_open(&t, plan, &to, "", &f))
+		return report(&f);
+	ExportWhat what = o->merge ? EXPORT_MERGED : o->adapters ? EXPORT_ADAPTERS : EXPORT_ALL;
+	bool ok = load_for_use(&t, o, &f) &&
+		  checkpoint_export(&t.run, o->output, what, &tensors, &f);
+	trainer_close(&t);
+	if (!ok)
+		return report(&f);
+	if (!o->quiet)
+		printf("%s: %d tensors\n", o->output, tensors);
+	return EXIT_DONE;
+}
+
 /* ---- info ----------------------------------------------------------------------------------- */
 
 static void print_dims(FILE *out, int ndim, const int64_t *dim, const char *between)
@@ -152,7 +181,7 @@ static void info_json(const Plan *plan)
 		json_print_string(stdout, v->name);
 		printf(",\"dtype\":\"%s\",\"shape\":", plan_dtype_name(v->dtype));
 		print_dims(stdout, v->ndim, v->dim, ",");
-		printf(",\"bytes\":%" PRId64 "}", v->bytes);
+		printf(",\"bytes\":%" PRId64 "%s}", v->bytes, v->frozen ? ",\"frozen\":true" : "");
 		separator = ",";
 	}
 	printf("],\"data\":[");
@@ -203,7 +232,7 @@ static void info_text(const Plan *plan)
 			continue;
 		printf("  %-32s %s", v->name, plan_dtype_name(v->dtype));
 		print_dims(stdout, v->ndim, v->dim, ", ");
-		printf("\n");
+		printf("%s\n", v->frozen ? " frozen" : "");
 	}
 	for (int i = 0; i < plan->ndata; i++) {
 		printf("data        %s (%s)\n", plan->data[i].name, plan->data[i].type);

@@ -1,4 +1,4 @@
-/* The commands of a trainer: ./model train | eval | predict | sample | info | bench | profile. */
+/* The commands of a trainer: ./model train | eval | predict | sample | export | info | bench | profile. */
 #ifndef DLC_RUNTIME_COMMAND_H
 #define DLC_RUNTIME_COMMAND_H
 
@@ -10,9 +10,9 @@ enum { MAX_DATA_OPTIONS = 32 };
 typedef struct Options {
 	int64_t steps, eval_every, save_every, keep, early_stop, threads, length, top_k;
 	double temperature;
-	bool has_seed, save_best, check_memory, check_nan, no_shuffle, quiet, json;
+	bool has_seed, save_best, check_memory, check_nan, no_shuffle, quiet, json, init_partial, merge, adapters;
 	uint64_t seed;
-	const char *init, *out, *resume, *metrics, *output, *split, *prompt, *tensorboard;
+	const char *init, *out, *resume, *metrics, *output, *split, *prompt, *tensorboard, *init_map, *init_adapters;
 	DataOverride data[MAX_DATA_OPTIONS];
 	int ndata;
 } Options;
@@ -22,6 +22,7 @@ int command_train(const Plan *plan, const Options *o);
 int command_eval(const Plan *plan, const Options *o);
 int command_predict(const Plan *plan, const Options *o);
 int command_sample(const Plan *plan, const Options *o);
+int command_export(const Plan *plan, const Options *o);
 int command_info(const Plan *plan, const Options *o);
 int command_bench(const Plan *plan, const Options *o);
 int command_profile(const Plan *plan, const Options *o);

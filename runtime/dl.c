@@ -123,8 +123,8 @@ bool dl_save(Dl *d, const char *dir)
 
 bool dl_load_weights(Dl *d, const char *path)
 {
-	char note[512];
-	return ready(d) && checkpoint_init(&d->t.run, path, note, &d->fail);
+	Fail note;
+	return ready(d) && checkpoint_init(&d->t.run, path, NULL, INIT_WHOLE, &note, &d->fail);
 }
 
 bool dl_resume(Dl *d, const char *path)

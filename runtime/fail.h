@@ -11,7 +11,7 @@ enum { EXIT_DONE = 0, EXIT_INPUT = 1, EXIT_FILES = 2, EXIT_BUG = 3, EXIT_INTERRU
 
 typedef struct Fail {
 	int code;        /* EXIT_*; 0: nothing failed */
-	char text[2048]; /* lower case, no full stop; further lines are notes */
+	char text[4096]; /* lower case, no full stop; further lines are notes */
 } Fail;
 
 /* Sets code and text; always false, so that a caller can `return fail(...)`. */

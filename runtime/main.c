@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TRAIN = 1, EVAL = 2, PREDICT = 4, INFO = 8, BENCH = 16, SAMPLE = 32, PROFILE = 64, ALL = 127 };
+enum { TRAIN = 1, EVAL = 2, PREDICT = 4, INFO = 8, BENCH = 16, SAMPLE = 32, PROFILE = 64, EXPORT = 128, ALL = 255 };
 
 typedef struct Command {
 	const char *name;
@@ -25,6 +25,7 @@ static const Command commands[] = {
 	{ "eval", EVAL, command_eval, "loss and accuracy over the test split" },
 	{ "predict", PREDICT, command_predict, "predictions of the test split as a .npy or .csv file" },
 	{ "sample", SAMPLE, command_sample, "continues a text, for models of text" },
+	{ "export", EXPORT, command_export, "weights for other tools as a safetensors file" },
 	{ "info", INFO, command_info, "the plan, the parameters and the data declared" },
 	{ "bench", BENCH, command_bench, "step times, on zeros where there are no data files" },
 	{ "profile", PROFILE, command_profile, "where the time of a step goes, beside what was predicted" },
@@ -48,9 +49,15 @@ static const OptionRow rows[] = {
 	  "optimizer steps in all, also after --resume" },
 	{ "--data", "NAME=PATH", TRAIN | EVAL | PREDICT | BENCH | PROFILE, ARG_DATA, 0, 0,
 	  "file or folder of a data set; NAME.KEY=VALUE another setting (test_x, validation, ...)" },
-	{ "--init", "FILE", TRAIN | EVAL | PREDICT | SAMPLE | BENCH | PROFILE, ARG_TEXT, FIELD(init), 0,
+	{ "--init", "FILE", TRAIN | EVAL | PREDICT | SAMPLE | BENCH | PROFILE | EXPORT, ARG_TEXT, FIELD(init), 0,
 	  "start from the weights of a safetensors file" },
-	{ "--resume", "PATH", TRAIN | EVAL | PREDICT | SAMPLE | BENCH | PROFILE, ARG_TEXT, FIELD(resume), 0,
+	{ "--init-map", "FILE", TRAIN | EVAL | PREDICT | SAMPLE | BENCH | PROFILE | EXPORT, ARG_TEXT,
+	  FIELD(init_map), 0, "names that --init's tensors have in the model: lines FROM -> TO" },
+	{ "--init-partial", NULL, TRAIN | EVAL | PREDICT | SAMPLE | BENCH | PROFILE | EXPORT, ARG_NONE,
+	  FIELD(init_partial), 0, "take what fits of --init's file" },
+	{ "--init-adapters", "FILE", TRAIN | EVAL | PREDICT | SAMPLE | BENCH | PROFILE | EXPORT, ARG_TEXT,
+	  FIELD(init_adapters), 0, "adapters for the weights of --init, from a file of their own" },
+	{ "--resume", "PATH", TRAIN | EVAL | PREDICT | SAMPLE | BENCH | PROFILE | EXPORT, ARG_TEXT, FIELD(resume), 0,
 	  "continue from a checkpoint, or a folder's last one" },
 	{ "--out", "DIR", TRAIN, ARG_TEXT, FIELD(out), 0, "where checkpoints go (MODEL.run)" },
 	{ "--eval-every", "N", TRAIN, ARG_COUNT, FIELD(eval_every), 0, "evaluate every N steps" },
@@ -66,6 +73,9 @@ static const OptionRow rows[] = {
 	  "write a TensorBoard event file into the folder" },
 	{ "--metrics", "FILE", TRAIN, ARG_TEXT, FIELD(metrics), 0, "append a JSON line a step" },
 	{ "--output", "FILE", PREDICT, ARG_TEXT, FIELD(output), 0, "where the predictions go: .npy, or .csv with a row for each sample" },
+	{ "--output", "FILE", EXPORT, ARG_TEXT, FIELD(output), 0, "where the weights go: .safetensors" },
+	{ "--merge", NULL, EXPORT, ARG_NONE, FIELD(merge), 0, "adapters are added to their weights" },
+	{ "--adapters", NULL, EXPORT, ARG_NONE, FIELD(adapters), 0, "the adapters alone" },
 	{ "--split", "NAME", EVAL | PREDICT, ARG_TEXT, FIELD(split), 0, "train or test" },
 	{ "--prompt", "TEXT", SAMPLE, ARG_TEXT, FIELD(prompt), 0,
 	  "the text to continue; for a model of tokens, their numbers" },
@@ -85,7 +95,7 @@ static const OptionRow rows[] = {
 	  "check each result; stop at the first that is not finite" },
 	{ "--json", NULL, EVAL | INFO | BENCH | PROFILE, ARG_NONE, FIELD(json), 0,
 	  "one JSON object on standard output" },
-	{ "--quiet", NULL, TRAIN | PREDICT, ARG_NONE, FIELD(quiet), 0, "print errors only" },
+	{ "--quiet", NULL, TRAIN | PREDICT | EXPORT, ARG_NONE, FIELD(quiet), 0, "print errors only" },
 };
 
 enum { ROWS = sizeof rows / sizeof *rows, COMMANDS = sizeof commands / sizeof *commands };
@@ -253,7 +263,7 @@ static int unknown_command(const char *name)
 	for (int i = 0; i < COMMANDS; i++)
 		if (distance(name, commands[i].name) <= 2)
 			fail_add(&f, "; did you mean '%s'?", commands[i].name);
-	fail_add(&f, "\nthe commands are train, eval, predict, sample, info, bench, profile; --help explains them");
+	fail_add(&f, "\nthe commands are train, eval, predict, sample, export, info, bench, profile; --help explains them");
 	return report(&f);
 }
 
@@ -319,6 +329,11 @@ static int run_command(int argc, char **argv)
 	if (o.init && o.resume) {
 		fail(&f, EXIT_FILES,
 		     "--init and --resume exclude each other: a checkpoint holds the weights too");
+		return report(&f);
+	}
+	if (!o.init && (o.init_map || o.init_partial || o.init_adapters)) {
+		fail(&f, EXIT_FILES, "%s needs --init FILE",
+		     o.init_map ? "--init-map" : o.init_partial ? "--init-partial" : "--init-adapters");
 		return report(&f);
 	}
 	return c->run(plan, &o);

@@ -102,7 +102,15 @@ typedef struct PlanVar {
 	int32_t ndim;
 	int64_t dim[PLAN_MAX_DIMS];
 	int64_t offset, bytes;
+	bool frozen; /* parameter: not trained; statistic: not updated */
 } PlanVar;
+
+/* An adapter of low rank (LoRA): a layer multiplies by weight + scale * (B A), a [rank,in], b [out,rank]. */
+typedef struct PlanAdapter {
+	int32_t weight, a, b; /* indices into Plan.vars */
+	bool in_out;          /* the weight is [in,out], else [out,in] */
+	double scale;
+} PlanAdapter;
 
 /* A setting of `data` or `train`. kind: 'i' integer or bool, 'f' number, 's' text, 'l' list of integers. */
 typedef struct PlanSetting {
@@ -147,6 +155,7 @@ typedef struct Plan {
 	uint64_t seed;
 	int64_t batch, micro_batch;
 	const PlanVar *vars;       int32_t nvars;
+	const PlanAdapter *adapters; int32_t nadapters;
 	const PlanPrim *prims;     int32_t nprims;
 	const PlanInput *inputs;   int32_t ninputs;
 	const PlanData *data;      int32_t ndata;

@@ -4,6 +4,12 @@ for torch.optim.Adafactor, on a CPU).
     tuning.safetensors          w [2,3] and b [2]
     tuning.txt                  for tests/oracle/cases/tuning: name, then w and b after each of three steps
     MODEL-lion.jsonl, MODEL-adafactor.jsonl     as make_fixtures.py's, from the weights that it made
+    convnet-frozen.jsonl        with the first stage frozen
+    gpt2-hf.safetensors         a small GPT-2 with the names, layouts and buffers of public checkpoints, in bf16
+    gpt2-lora.safetensors       adapters for it, with PEFT's names
+    gpt2-whole.jsonl, gpt2-lora.jsonl           it trains as a whole; its adapters alone
+    gpt2-merged.safetensors     two weights with their adapters merged, after that
+    tokens.bin                  what it reads
 
 The fixtures are committed; this script is needed only to make new ones:  python3 tests/oracle/make_tuning.py
 """
@@ -13,6 +19,7 @@ import os
 import struct
 
 import torch
+import torch.nn.functional as F
 
 import make_fixtures as base
 from networks import Convnet, Gpt, Mlp
@@ -128,7 +135,156 @@ def write_networks():
             print("%-10s %-10s loss %.4f -> %.4f" % (name, optimizer, lines[0]["loss"], lines[-1]["loss"]))
 
 
+# ---- fine-tuning ------------------------------------------------------------------------------------------------------
+
+class FrozenConvnet(Convnet):
+    """The first stage's batch norm normalises with its running statistics."""
+
+    def logits(self, p, stats, x):
+        x = ((x * (1 / 255.0) - 0.286) / 0.353).reshape(-1, 1, 28, 28)
+        for name in ("stage1", "stage2"):
+            x = F.conv2d(x, p[name + ".conv.weight"], padding=1)
+            mean = stats.setdefault(name + ".norm.running_mean", torch.zeros(x.shape[1]))
+            var = stats.setdefault(name + ".norm.running_var", torch.ones(x.shape[1]))
+            x = F.batch_norm(x, mean, var, p[name + ".norm.weight"], p[name + ".norm.bias"],
+                             training=name == "stage2")
+            x = F.max_pool2d(F.relu(x), 2)
+        x = F.relu(F.linear(x.flatten(1), p["fc1.weight"], p["fc1.bias"]))
+        return F.linear(x, p["fc2.weight"], p["fc2.bias"])
+
+
+def steps_of(trained, loss_at, lr, steps=10):
+    """AdamW with clipping to 1 and decay 0.1 of what has two dimensions."""
+    wide = [v for v in trained.values() if v.dim() >= 2]
+    flat = [v for v in trained.values() if v.dim() < 2]
+    opt = torch.optim.AdamW([{"params": wide, "weight_decay": 0.1}, {"params": flat, "weight_decay": 0.0}], lr=lr)
+    lines = []
+    for step in range(steps):
+        opt.zero_grad()
+        loss = loss_at(step)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(list(trained.values()), 1.0)
+        opt.step()
+        lines.append({"step": step + 1, "loss": loss.item(), "grad_norm": norm.item(), "lr": lr})
+    return lines
+
+
+def write_lines(name, lines):
+    with open(os.path.join(OUT, name + ".jsonl"), "w") as f:
+        f.writelines(json.dumps(line) + "\n" for line in lines)
+    print("%-20s loss %.4f -> %.4f" % (name, lines[0]["loss"], lines[-1]["loss"]))
+
+
+def write_frozen():
+    data = base.Images(*base.make_images(62))
+    p = read_safetensors(os.path.join(OUT, "convnet.safetensors"))
+    trained = {k: v.requires_grad_(True) for k, v in p.items() if not k.startswith("stage1.")}
+    net, stats = FrozenConvnet(channels=4, wide=16), {}
+
+    def loss_at(step):
+        x, y = data.sample(step)
+        return F.cross_entropy(net.logits(p, stats, x), y)
+    write_lines("convnet-frozen", steps_of(trained, loss_at, 2e-3))
+
+
+class Gpt2(Gpt):
+    """models/gpt2.dl: weights [in, out], a tied head, adapters where there are any."""
+
+    def linear(self, p, name, x):
+        y = x @ p[name + ".weight"] + p[name + ".bias"]
+        a, b = p.get(name + ".lora_A.weight"), p.get(name + ".lora_B.weight")
+        return y if a is None else y + 2.0 * ((x @ a.T) @ b.T)
+
+    def attend(self, p, name, x):
+        B, T, C = x.shape
+        q, k, v = (t.reshape(B, T, self.heads, C // self.heads).transpose(1, 2)
+                   for t in self.linear(p, name + ".c_attn", x).split(C, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.linear(p, name + ".c_proj", y.transpose(1, 2).reshape(B, T, C))
+
+    def logits(self, p, stats, x):
+        x = p["wte.weight"][x] + p["wpe.weight"]
+        for i in range(self.layers):
+            h = "h.%d." % i
+            x = x + self.attend(p, h + "attn", self.norm(p, h + "ln_1", x))
+            y = F.gelu(self.linear(p, h + "mlp.c_fc", self.norm(p, h + "ln_2", x)), approximate="tanh")
+            x = x + self.linear(p, h + "mlp.c_proj", y)
+        return self.norm(p, "ln_f", x) @ p["wte.weight"].T
+
+
+def save(path, tensors):
+    """safetensors with each tensor in its own type."""
+    names = {torch.float32: "F32", torch.bfloat16: "BF16", torch.bool: "BOOL"}
+    head, at, parts = {"__metadata__": {"format": "pt"}}, 0, []
+    for name, t in tensors.items():
+        data = bytes(t.contiguous().flatten().view(torch.uint8).tolist())
+        head[name] = {"dtype": names[t.dtype], "shape": list(t.shape), "data_offsets": [at, at + len(data)]}
+        at += len(data)
+        parts.append(data)
+    text = json.dumps(head, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + b"".join(parts))
+
+
+def gpt2_weights(net):
+    p = {k: v for k, v in net.params().items() if k != "lm_head.weight"}
+    for k, v in p.items():
+        if k.endswith(".bias") or ".ln_" in k or k.startswith("ln_f"):
+            v.add_(torch.empty_like(v).normal_(0, 0.05))
+        elif v.dim() == 2 and not k.startswith("w"):
+            p[k] = torch.empty(v.shape[1], v.shape[0]).normal_(0, 0.1)
+    return {k: v.to(torch.bfloat16) for k, v in p.items()}
+
+
+def write_gpt2():
+    T, C, batch = 8, 16, 2
+    torch.manual_seed(3)
+    net = Gpt2(T=T, C=C, heads=2, layers=2, std=0.1)
+    stored = gpt2_weights(net)
+    adapters = {}
+    for i in range(net.layers):
+        name = "h.%d.attn.c_attn.lora_" % i
+        adapters[name + "A.weight"] = torch.empty(2, C).uniform_(-0.25, 0.25)
+        adapters[name + "B.weight"] = torch.empty(3 * C, 2).normal_(0, 0.05)
+    public = {"transformer." + k: v for k, v in stored.items()}
+    for i in range(net.layers):
+        public["transformer.h.%d.attn.bias" % i] = torch.ones(T, T).tril().bool().reshape(1, 1, T, T)
+        public["transformer.h.%d.attn.masked_bias" % i] = torch.tensor(-1e4)
+    public["lm_head.weight"] = stored["wte.weight"]
+    save(os.path.join(OUT, "gpt2-hf.safetensors"), public)
+    save(os.path.join(OUT, "gpt2-lora.safetensors"),
+         {"base_model.model.transformer." + k: v for k, v in adapters.items()})
+    text = base.make_text(400)
+    with open(os.path.join(OUT, "tokens.bin"), "wb") as f:
+        f.write(struct.pack("<%dH" % len(text), *text))
+
+    def run(name, trained, p):
+        data = base.Text(text, T)
+        data.batch = batch
+        data.per = (len(text) - 1) // T // batch * batch
+
+        def loss_at(step):
+            x, y = data.sample(step)
+            return base.loss_of(net.logits(p, {}, x), y)
+        write_lines(name, steps_of(trained, loss_at, 1e-2))
+
+    p = {k: v.float().requires_grad_(True) for k, v in stored.items()}
+    run("gpt2-whole", p, p)
+    p = {k: v.float() for k, v in stored.items()}
+    lora = {k: v.requires_grad_(True) for k, v in adapters.items()}
+    run("gpt2-lora", lora, {**p, **lora})
+    merged = {}
+    for i in range(net.layers):
+        k = "h.%d.attn.c_attn" % i
+        merged[k + ".weight"] = (p[k + ".weight"] + 2.0 * (lora[k + ".lora_B.weight"]
+                                                           @ lora[k + ".lora_A.weight"]).T).detach()
+    save(os.path.join(OUT, "gpt2-merged.safetensors"), merged)
+
+
 def main():
+    write_frozen()
+    write_gpt2()
     base.write_safetensors(os.path.join(OUT, "tuning.safetensors"), START)
     with open(os.path.join(OUT, "tuning.txt"), "w") as f:
         for name, case in CASES.items():
