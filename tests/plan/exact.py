@@ -2,7 +2,8 @@
 """The cheapest replays under a limit of live bytes, for small graphs: an integer programme that CBC solves (package
 coinor-cbc), and a search over all states that confirms it on the smallest.
 
-    exact.py solve FAMILY NODES SEED [BUDGET]   one graph of graphs.py; without a budget: the smallest feasible one
+    exact.py solve FAMILY NODES SEED [BUDGET]   one graph of graphs.py, and the optimum's replays; without a budget: the
+                                                smallest feasible one
     exact.py confirm [GRAPHS] [SEED]            the programme against the search on graphs of up to seven nodes, and exact.txt:
                                                 its graphs are those of graphs.py, its optima of 16 nodes are found again
     exact.py fixtures [SECONDS]                 the lines of exact.txt; what CBC does not prove in time is left out
@@ -129,9 +130,9 @@ def programme(p, budget):
     return "\n".join(out)
 
 
-def solve(p, budget, seconds):
+def solve(p, budget, seconds, replays=None):
     """The least extra nanoseconds within the budget in units (None: the least budget). None where the time did not
-    suffice, -1 where there is no plan."""
+    suffice, -1 where there is no plan. The optimum's replays are added to the list, as (stage, op)."""
     with tempfile.TemporaryDirectory() as tmp:
         with open(f"{tmp}/p.lp", "w") as f:
             f.write(programme(p, budget))
@@ -141,6 +142,9 @@ def solve(p, budget, seconds):
             raise RuntimeError("cbc: " + out[-500:])
         with open(f"{tmp}/p.sol") as f:
             head = f.readline()
+            runs = [line.split() for line in f if " R_" in line]
+    if replays is not None:
+        replays += sorted(tuple(int(x) for x in w[1].split("_")[1:]) for w in runs if float(w[2]) > 0.5 and w[1] != "R_none")
     if head.startswith("Infeasible") or head.startswith("Integer infeasible"):
         return -1
     if not head.startswith("Optimal"):
@@ -294,9 +298,16 @@ def fixtures(seconds):
 def main():
     args = sys.argv[1:]
     if len(args) in (4, 5) and args[0] == "solve":
-        p = Problem(graphs.make(args[1], int(args[2]), int(args[3])))
-        answer = solve(p, int(args[4]) // UNIT if len(args) == 5 else None, 600)
-        print("not solved in time" if answer is None else "no plan" if answer < 0 else answer * (1 if len(args) == 5 else UNIT))
+        graph = graphs.make(args[1], int(args[2]), int(args[3]))
+        p = Problem(graph)
+        budget, replays = int(args[4]) // UNIT if len(args) == 5 else None, []
+        answer = solve(p, budget, 600, replays)
+        if answer is None or answer < 0:
+            print("not solved in time" if answer is None else "no plan")
+            return 0
+        print(f"{answer * UNIT} bytes at least" if budget is None else f"{answer} ns extra")
+        for t, k in replays:
+            print(f"  op {k} again before op {t}: %{graph.number(p.makes[k][0])}")
         return 0
     if args and args[0] == "confirm":
         return confirm(int(args[1]) if len(args) > 1 else 40, int(args[2]) if len(args) > 2 else 1)

@@ -72,6 +72,13 @@ class Graph:
         self.ops.append(Op(name, max(1, int(ns)), list(dict.fromkeys(ins)), outs, remat))
         return outs
 
+    def order(self):
+        """Values in the order of their numbers in the text."""
+        return self.vars + [v for op in self.ops for v in op.outs]
+
+    def number(self, value):
+        return self.order().index(value)
+
     def text(self):
         out = [f'module "{self.name}" batch 1 {{\n']
         out += [f'  var "v{v}" : u8[{self.bytes[v]}] param init const(0) stream 0\n' for v in self.vars]
@@ -90,7 +97,7 @@ class Graph:
 
 def renumbered(text, graph):
     """The reader wants values numbered in the order of their definitions, as they are where variables come first."""
-    order = graph.vars + [v for op in graph.ops for v in op.outs]
+    order = graph.order()
     if order == list(range(len(order))):
         return text
     number = {v: i for i, v in enumerate(order)}
