@@ -6,7 +6,7 @@
  *
  * They are read with the settings, before the model is evaluated, and applied when its parameters
  * are known: adapters first, as they are parameters too. What comes out: Var.frozen; Var.group and
- * the sections "group gN" that it counts.
+ * the sections "group gN" that it counts; frozen tensors of 16 bits.
  *
  * Groups merge: a parameter takes each setting from the last group that matches it and has that
  * setting. So every set of groups that some parameter matches becomes one section. */
@@ -23,13 +23,14 @@ struct Tuning {
 	Group group[MAX_GROUPS];
 	int ngroups;
 	Pattern *freeze, *trainable;
+	DType stored; /* of frozen tensors of two or more dimensions */
 	Lora lora;
 	VEC(uint64_t) sets; /* of groups: set i is section g(i + 1) */
 };
 
 typedef struct Tuning Tuning;
 
-static const char *const settings[] = { "groups", "freeze", "trainable", "lora" };
+static const char *const settings[] = { "groups", "freeze", "trainable", "lora", "freeze_dtype" };
 enum { NSETTINGS = sizeof settings / sizeof *settings };
 
 bool tuning_has(const char *key)
@@ -190,6 +191,29 @@ static Pattern *read_names(Train *t, const char *key)
 					    : NULL;
 }
 
+/* A 16-bit type in which frozen tensors are stored; as the precision of the run, unless it is said. */
+static DType read_stored(Train *t)
+{
+	static const struct {
+		const char *name, *same;
+		DType type;
+	} types[] = { { "fp32", "f32", DT_F32 },
+		      { "fp64", "f64", DT_F64 },
+		      { "bf16", "bf16", DT_BF16 },
+		      { "fp16", "f16", DT_F16 } };
+	Expr *e = settings_source(t, "freeze_dtype", true);
+	const char *name = settings_precision(t->f);
+
+	if (e && e->kind != E_POISON)
+		name = e->kind == E_NAME || e->kind == E_STR ? e->s : "?";
+	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+		if (!strcmp(name, types[i].name) || !strcmp(name, types[i].same))
+			return types[i].type;
+	if (front_error(t->f, &t->frame, e->span, "unknown type '%s' of frozen parameters", name))
+		diag_hint(t->f->diag, "there are fp32, bf16 and fp16");
+	return DT_F32;
+}
+
 void tuning_read(Train *t)
 {
 	Tuning *x = ARENA_NEW(t->f->arena, Tuning);
@@ -199,6 +223,7 @@ void tuning_read(Train *t)
 	read_groups(t, x);
 	x->freeze = read_names(t, "freeze");
 	x->trainable = read_names(t, "trainable");
+	x->stored = read_stored(t);
 	if (e && e->kind != E_POISON)
 		lora_read(t, e, &x->lora);
 }
@@ -221,6 +246,54 @@ static void freeze(Front *f, Tuning *x, const Var *first_adapter)
 	if (!trains && !first_adapter && !x->lora.on)
 		diag_error(f->diag, x->freeze ? x->freeze->span : NO_SPAN,
 			   "every parameter is frozen, so there is nothing to train");
+}
+
+/* A table of 16 bits is read row by row, and the rows are widened. */
+static void look_up_low(Builder *b, Node *n)
+{
+	Value *rows = ir_value(b, n->op, n->nargs, n->arg, n->attr, NULL);
+
+	ir_replace_uses(b->block, n->res[0], ir_cast(b, rows, DT_F32));
+	ir_unlink(n);
+}
+
+/* Each reader of a stored tensor widens it for itself, so that no wide copy waits for the next; in a
+ * run of this precision `autocast` takes the cast away again. */
+static void widen_readers(Front *f)
+{
+	for (Node *n = f->func->body->first, *next; n; n = next) {
+		Builder b = ir_builder(f->module, f->func->body);
+		next = n->next;
+		b.before = n;
+		b.span = n->span;
+		for (int i = 0; i < n->nargs; i++) {
+			Value *w = n->arg[i];
+			if (!w->def || w->def->op != OP_var || dtype_bytes(w->type.dtype) != 2 ||
+			    !dtype_is_float(w->type.dtype))
+				continue;
+			if (n->op == OP_embedding && i == 0) {
+				look_up_low(&b, n);
+				break;
+			}
+			n->arg[i] = ir_cast(&b, w, DT_F32);
+		}
+	}
+}
+
+/* Vectors are few bytes, and what reads them (norms, biases) computes in f32. */
+static void store_low(Front *f, DType t)
+{
+	bool any = false;
+
+	for (Var *v = f->module->vars; v; v = v->next) {
+		const VarUse *u = name_get(&f->vars, v->name);
+		if (!v->frozen || v->role != VAR_PARAM || v->type.ndim < 2 || v->type.dtype != DT_F32)
+			continue;
+		v->type.dtype = u->value->type.dtype = t;
+		any = true;
+	}
+	if (any)
+		widen_readers(f);
 }
 
 /* The number of the section with the settings of these groups; made where there is none. */
@@ -266,5 +339,7 @@ void tuning_apply(Front *f)
 		lora_apply(f, &x->lora);
 	if (x->freeze || x->trainable || x->lora.on)
 		freeze(f, x, last ? last->next : NULL);
+	if (dtype_bytes(x->stored) == 2)
+		store_low(f, x->stored);
 	put_groups(f, x);
 }

@@ -112,13 +112,17 @@ Node *expand_front(const Func *f)
 	return n;
 }
 
+/* 16-bit variables get the f32 numbers, rounded. */
 static Value *initial_value(Builder *b, const Var *v)
 {
+	Type t = v->type;
 	if (v->init == INIT_CONST)
-		return ir_const(b, v->type, v->a);
+		return ir_const(b, t, v->a);
+	if (dtype_bytes(t.dtype) == 2)
+		t.dtype = DT_F32;
 	Attr a[] = { { .f = v->a }, { .f = v->b }, { .i = v->stream } };
 	OpCode op = v->init == INIT_UNIFORM ? OP_random_uniform : OP_random_normal;
-	return ir_value(b, op, 0, NULL, a, &v->type);
+	return ir_cast(b, ir_value(b, op, 0, NULL, a, &t), v->type.dtype);
 }
 
 void expand_init(Func *init, Var *first)
