@@ -29,12 +29,12 @@ PLAIN = ["--no-build", "--quiet", "--machine", "generic-cpu", "--threads", "1"]
 
 
 class Run:
-    """One run of dlc: its output and its processor seconds."""
+    """One run of dlc: its output and its processor seconds, of which it may take `limit`."""
 
-    def __init__(self, *args, text=None):
+    def __init__(self, *args, limit=LIMIT):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        r = subprocess.run([DLC, *args], input=text, capture_output=True, text=True,
-                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT + 1)))
+        r = subprocess.run([DLC, *args], capture_output=True, text=True,
+                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1)))
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         self.seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         self.code, self.out, self.err = r.returncode, r.stdout, r.stderr
@@ -46,8 +46,8 @@ class Run:
         return json.loads(self.out) if self.code == 0 else None
 
 
-def plan(file, *args, text=None):
-    return Run(file, *PLAIN, "--json", "-", *args, text=text)
+def plan(file, *args, limit=LIMIT):
+    return Run(file, *PLAIN, "--json", "-", *args, limit=limit)
 
 
 class Section:
@@ -264,19 +264,19 @@ def times(tmp):
             file = f"{tmp}/large.ir"
             with open(file, "w") as f:
                 f.write(graph.text())
-            whole = plan(file, "--no-recompute").json()
-            r = plan(file, "--mem-budget", str(whole["arena_bytes"] // 2)) if whole else None
+            limit = min(LIMIT, 10 + 5 * int(least))
+            whole = plan(file, "--no-recompute", limit=limit).json()
+            r = plan(file, "--mem-budget", str(whole["arena_bytes"] // 2), limit=limit) if whole else None
             p = r.json() if r else None
             if p:
                 bound, step = p.get("step_seconds_bound"), whole["predicted_step_seconds"]
                 s.row(f"{family} {nodes}", len(graph.ops), f"{p['arena_bytes'] / p['lower_bound_bytes']:.4f}",
                       percent(p["predicted_step_seconds"] / step - 1), "-" if bound is None else percent(bound / step - 1),
                       f"{p['min_budget_bytes'] / whole['arena_bytes']:.3f}")
-                s.time(f"{family} {nodes}, planning alone", p["plan_seconds"], least, aim)
             else:
                 s.row(f"{family} {nodes}", len(graph.ops), "late" if not r or r.late else "none")
             if r:
-                s.times.append(f"  {family + ' ' + str(nodes) + ', all of dlc':<44} {r.seconds:9.3f} s")
+                s.time(f"{family} {nodes}, reading and planning{', given up' if r.late else ''}", r.seconds, least, aim)
     return s
 
 
