@@ -182,6 +182,44 @@ static const char *unary(Arena *a, const char *op, int n)
 	                       "      %%b0 = %s %%a0 : f32[%d]\n      yield %%b0\n    }\n", n, n, n, op, n);
 }
 
+/* A variable is further away in a step that touches much besides; what a kernel before has made is not. */
+static void test_touched(Arena *a, Diag *d)
+{
+	static const char head[] = "module \"m\" batch 4 {\n  var \"w\" : f32[65536] param init const(0)\n  func @step batch 4 {\n"
+	                           "    %0 = var {name = \"w\"} : f32[65536]\n    %1 = const {value = 1} : f32[65536]\n";
+	static const char tail[] = "    %3 = relu %0 : f32[65536]\n    %4 = relu %1 : f32[65536]\n  }\n}\n";
+	double seconds[2][2] = { { 0 } };
+
+	for (int large = 0; large < 2; large++) {
+		const char *text = arena_printf(a, "%s    %%2 = const {value = 1} : f32[%d]\n%s", head, large ? 1 << 26 : 16, tail);
+		Module *m = ir_parse(a, d, "test", text, strlen(text));
+		const Func *f = m ? ir_find_func(m, "step") : NULL;
+		Machine running = machine_running(machine_builtin(a, "generic-cpu"), f);
+		int i = 0;
+
+		for (const Node *n = f->body->first; n; n = n->next)
+			if (n->op == OP_relu)
+				seconds[large][i++] = cost_seconds(n, &running);
+	}
+	check("a variable comes from memory where a step touches much", seconds[1][0] > 1.2 * seconds[0][0]);
+	check("and what was just made does not", seconds[1][1] == seconds[0][1]);
+}
+
+/* Of causal attention half is computed, of a narrow window a part that does not grow with the square. */
+static void test_attention(Arena *a, Diag *d)
+{
+	static const char form[] = "    %%0 = input {name = \"d.x\"} : f32[4,%d,64]\n    %%1, %%2 = attention %%0, %%0, %%0 {heads = 2, causal = %s, "
+	                           "scale = 0, kv_heads = 0, window = %d} : f32[4,%d,64], f32[4,2,%d]\n";
+	double full = seconds_of(a, d, "generic-cpu", 1, arena_printf(a, form, 1024, "false", 0, 1024, 1024));
+	double causal = seconds_of(a, d, "generic-cpu", 1, arena_printf(a, form, 1024, "true", 0, 1024, 1024));
+	double window = seconds_of(a, d, "generic-cpu", 1, arena_printf(a, form, 1024, "true", 64, 1024, 1024));
+	double longer = seconds_of(a, d, "generic-cpu", 1, arena_printf(a, form, 2048, "true", 64, 2048, 2048));
+
+	check("causal attention takes about half", causal > 0.4 * full && causal < 0.65 * full);
+	check("a window takes less", window < 0.3 * causal);
+	check("and grows with the length", longer > 1.8 * window && longer < 2.2 * window);
+}
+
 static void test_predictions(Arena *a, Diag *d)
 {
 	static const char *const machines[] = { "generic-cpu", "h200", "a100", "rtx4090" };
@@ -232,6 +270,8 @@ int main(void)
 	test_fit(a, 0.1, 0.1, 0);
 	test_nonnegative(a);
 	test_predictions(a, d);
+	test_touched(a, d);
+	test_attention(a, d);
 	arena_free(a);
 	printf("%d passed, %d failed\n", passed, failed);
 	return failed > 0;
