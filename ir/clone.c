@@ -3,7 +3,8 @@
  * `map`, indexed by Value.id of the source function, says what stands for a source value in the copy; a value
  * without an entry stands for itself (a replay within one function reads the very values of the original). The body
  * of a fused kernel has numbers of its own and so gets a map of its own. A dimension that is marked as scaling with
- * the batch becomes dim * to / from, and so do a loop's `batch` and `base`; every other dimension and every attribute stays. */
+ * the batch becomes dim * to / from, and so do a loop's `batch` and `base`; every other dimension and every attribute stays.
+ * Parts of a batch axis, and what makes a batch axis of them, hold for one batch only and are not re-typed. */
 #include "internal.h"
 
 typedef struct Cloner {
@@ -41,6 +42,14 @@ static void rescale_loop(Cloner *c, Node *loop)
 	Attr *batch = ir_attr(loop, "batch"), *base = ir_attr(loop, "base");
 	batch->i = scaled(c, batch->i);
 	base->i = scaled(c, base->i);
+}
+
+/* A slice along the batch, or a reshape that gives the mark back (op_shape.c). */
+static bool holds_for_one_batch(const Node *n)
+{
+	if (n->op == OP_slice)
+		return n->res[0]->type.batch != n->arg[0]->type.batch;
+	return n->op == OP_reshape && n->res[0]->type.batch && !n->arg[0]->type.batch;
 }
 
 static Value *look_up(const Cloner *c, Value *v)
@@ -81,6 +90,7 @@ static Node *clone_one(Cloner *c, const Node *n, Builder *to)
 	Builder b = *to;
 	b.span = n->span;
 	b.flags = n->flags | to->flags;
+	c->good &= c->from == c->to || !holds_for_one_batch(n);
 	Node *copy = ir_raw_node(&b, n->op, n->nargs, n->arg, n->attr, n->nres, NULL);
 	for (int i = 0; i < n->nargs; i++)
 		copy->arg[i] = look_up(c, n->arg[i]);

@@ -370,7 +370,8 @@ Value *ir_view_root(Value *v, int64_t *bytes);
 
 /* A copy of a block's nodes appended at `to`. map[id] (by Value.id of the source function after ir_number) gives the
  * replacement for values from outside (NULL: the value itself) and is filled for values made; new batch sizes scale marked dimensions
- * and the samples of loops (from_batch == to_batch: a plain copy). Returns false where a dimension does not divide. */
+ * and the samples of loops (from_batch == to_batch: a plain copy). Returns false where a dimension does not divide, or the
+ * batch is cut by numbers. */
 bool ir_clone_block(Builder *to, const Block *from, Value **map, int64_t from_batch, int64_t to_batch);
 Node *ir_clone_node(Builder *to, const Node *n, Value **map, int64_t from_batch, int64_t to_batch);
 /* Appended under a new name; NULL where a dimension does not divide. Numbers `f` anew. */

@@ -1,7 +1,9 @@
 /* Shape ops: the same elements elsewhere. Type rules and gradients.
  *
- * Slicing, padding or partly concatenating an axis that scales with the batch is refused: its
- * bounds would be numbers that depend on the micro-batch. */
+ * A part of an axis that scales with the batch has bounds that are numbers, and so a fixed size: the
+ * slice carries no mark, and a reshape gives the mark back to what was put together from such
+ * parts. Neither can be re-typed for another batch (clone.c); the front end refuses to cut a batch.
+ * Padding one is refused here. */
 #include "op_util.h"
 
 /* ---- types ---- */
@@ -14,7 +16,7 @@ bool t_reshape(const Node *n, Type *res, char why[256])
 	if (type_elems(x) != type_elems(y) || x->dtype != y->dtype)
 		return op_fail(why, "%s has %lld elements, %s has %lld", TYPE_TEXT(x),
 			       (long long)type_elems(x), TYPE_TEXT(y), (long long)type_elems(y));
-	if (type_marks(x) != type_marks(y))
+	if (type_marks(x) != type_marks(y) && type_marks(x) > 0)
 		return op_fail(why, "the batch axis of %s is not one of %s", TYPE_TEXT(x),
 			       TYPE_TEXT(y));
 	*res = *y;
@@ -61,22 +63,10 @@ bool t_broadcast(const Node *n, Type *res, char why[256])
 	return true;
 }
 
-/* The axis attribute of slice and pad: in range, and not the batch. */
-static bool cut_axis(const Node *n, int *axis, char why[256])
-{
-	const Type *x = op_arg(n, 0);
-	if (!op_prim_axis(x, ir_int(n, "axis"), axis, why))
-		return false;
-	if (type_marked(x, *axis))
-		return op_fail(why, "axis %d of %s is the batch and cannot be cut", *axis,
-			       TYPE_TEXT(x));
-	return true;
-}
-
 bool t_slice(const Node *n, Type *res, char why[256])
 {
 	int axis;
-	if (!cut_axis(n, &axis, why))
+	if (!op_prim_axis(op_arg(n, 0), ir_int(n, "axis"), &axis, why))
 		return false;
 	int64_t start = ir_int(n, "start"), stop = ir_int(n, "stop");
 	*res = *op_arg(n, 0);
@@ -84,14 +74,18 @@ bool t_slice(const Node *n, Type *res, char why[256])
 		return op_fail(why, "%lld..%lld is not a range within axis %d of %s",
 			       (long long)start, (long long)stop, axis, TYPE_TEXT(res));
 	res->dim[axis] = stop - start;
+	res->batch = (uint16_t)(res->batch & ~(1u << axis));
 	return true;
 }
 
 bool t_pad(const Node *n, Type *res, char why[256])
 {
 	int axis;
-	if (!cut_axis(n, &axis, why))
+	if (!op_prim_axis(op_arg(n, 0), ir_int(n, "axis"), &axis, why))
 		return false;
+	if (type_marked(op_arg(n, 0), axis))
+		return op_fail(why, "axis %d of %s is the batch and cannot be padded", axis,
+			       TYPE_TEXT(op_arg(n, 0)));
 	int64_t before = ir_int(n, "before"), after = ir_int(n, "after");
 	const int64_t limit = INT64_MAX / 4;
 	*res = *op_arg(n, 0);

@@ -224,16 +224,31 @@ static void explain_micro_batch(FILE *out, Arena *a, const PlanSummary *s, const
 			size_text(a, fast->arena_bytes), compared(a, fast->step_seconds, s));
 }
 
+/* ---- the head ---- */
+
+static void explain_head(FILE *out, Arena *a, const View *v, const PlanSummary *s)
+{
+	if (s->chunks <= 1)
+		return;
+	fprintf(out,
+		"\nThe head of %s is computed in %" PRId64 " chunks, forward and backward: %" PRId64
+		" of %" PRId64 " rows at a time, %s of %s\n",
+		view_where(v, a, s->head), s->chunks, (s->head_rows + s->chunks - 1) / s->chunks,
+		s->head_rows, size_text(a, (s->head_bytes + s->chunks - 1) / s->chunks),
+		size_text(a, s->head_bytes));
+}
+
 /* ---- more and less memory ---- */
 
 static void explain_answer(FILE *out, Arena *a, const char *what, const PlanSummary *other,
 			   const PlanSummary *s)
 {
 	fprintf(out,
-		"  %10s  %-10s  %s, in %" PRId64 " part%s of %s%" PRId64 ", %" PRId64 " replay%s\n",
+		"  %10s  %-10s  %s, in %" PRId64 " part%s of %s%" PRId64 "%s, %" PRId64 " replay%s\n",
 		size_text(a, other->budget_bytes), what, compared(a, other->step_seconds, s),
 		other->accumulation_steps, plural(other->accumulation_steps),
 		other->batch % other->micro_batch ? "at most " : "", other->micro_batch,
+		other->chunks > 1 ? arena_printf(a, ", %" PRId64 " chunks", other->chunks) : "",
 		other->recompute_nodes, plural(other->recompute_nodes));
 }
 
@@ -265,6 +280,7 @@ void explain_text(FILE *out, Arena *a, const View *v, const PlanSummary *s, cons
 	explain_lines(out, a, v, s);
 	explain_replays(out, a, v, s);
 	explain_micro_batch(out, a, s, study);
+	explain_head(out, a, v, s);
 	explain_memory(out, a, s, study);
 	fprintf(out, "\nTimes are predictions for the machine '%s'\n", v->machine);
 }

@@ -418,9 +418,28 @@ int32_t fuse_ready(const Fuse *f, const Group *g, const Group *other)
 	return latest;
 }
 
+/* Whether a node outside of g, `other` and n reads a value of g and stands before `until`. */
+static bool read_before(const Fuse *f, const Group *g, const Group *other, const Node *n,
+			int32_t until)
+{
+	for (size_t i = 0; i < g->members.len; i++)
+		for (int k = 0; k < g->members.at[i]->nres; k++) {
+			int32_t v = g->members.at[i]->res[k]->id;
+			for (int32_t u = f->first_user[v]; u < f->first_user[v + 1]; u++) {
+				int32_t at = f->users[u];
+				const Group *in = f->group[at];
+				if (at >= until)
+					break;
+				if (at != n->pos && !(in && (in == g || in == other)))
+					return true;
+			}
+		}
+	return false;
+}
+
 /* True where delaying g up to n (and to what `other` waits for) keeps no more bytes alive than the
- * values that need no storage any more. An update is always one kernel: its parts stand together,
- * and it runs where its gradient is final (schedule). */
+ * values that need no storage any more, and keeps no reader of g waiting. An update is always one
+ * kernel: its parts stand together, and it runs where its gradient is final (schedule). */
 static bool delay_pays(const Fuse *f, const Group *g, const Group *other, const Node *n)
 {
 	if (n->flags & NF_OPTIMIZER)
@@ -432,6 +451,8 @@ static bool delay_pays(const Fuse *f, const Group *g, const Group *other, const 
 	}
 	if (until <= g->last)
 		return true;
+	if (read_before(f, g, other, n, until))
+		return false;
 	int64_t held = 0, saved = 0;
 	for (size_t i = 0; i < g->operands.len; i++) {
 		const Value *v = g->operands.at[i];

@@ -67,6 +67,8 @@ static void put_facts(const Page *p)
 	put_fact(p, "predicted step", report_seconds(a, s->step_seconds));
 	put_fact(p, "batch",
 		 arena_printf(a, "%" PRId64 " = %s", s->batch, report_split(a, s, "&times;")));
+	if (s->chunks > 1)
+		put_fact(p, "head", arena_printf(a, "%" PRId64 " chunks", s->chunks));
 	put_fact(p, "computed again",
 		 arena_printf(a, "%.1f %%", percent(s->recompute_seconds, s->step_seconds)));
 	fputs("</dl>\n", p->out);

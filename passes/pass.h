@@ -1,6 +1,6 @@
 /* The pass driver: passes are rows of passes.def, run by name over a Module, verified and dumped between.
  *
- * expand | simplify | autodiff | autocast | loss_scale | optimizer | accumulate | inplace | fuse | schedule |
+ * expand | simplify | autodiff | autocast | loss_scale | optimizer | accumulate | chunk | inplace | fuse | schedule |
  * recompute | offsets. `budget` (planner.h) drives those from `accumulate` on for its candidates. */
 #ifndef DLC_PASSES_PASS_H
 #define DLC_PASSES_PASS_H
@@ -50,6 +50,7 @@ typedef struct PassCtx {
 	unsigned facts;
 	/* Options that passes read. */
 	int64_t micro_batch;        /* accumulate: samples of one micro-batch; 0: the whole batch */
+	int64_t chunks;             /* chunk: parts of a head; 0, 1: whole */
 	bool allow_microbatch_stats;
 	bool optimizer_in_backward; /* schedule: update a parameter as soon as its gradient is final */
 	bool recompute;

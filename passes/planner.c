@@ -1,12 +1,13 @@
 /* The planner (see planner.h).
  *
- * Method: each candidate micro-batch gets a copy of the step, lowered as far as execution order, and one trajectory of
- * plans from no replay to the smallest reachable peak (recompute.c). All plans of all trajectories are ordered by
- * predicted seconds; the answer for a budget is the first whose placed arena fits.
+ * Method: each candidate, a micro-batch and a number of chunks of its head (chunk.c), gets a copy of the step, lowered as far as execution
+ * order, and one trajectory of plans from no replay to the smallest reachable peak (recompute.c). All plans of all trajectories are ordered
+ * by predicted seconds; the answer for a budget is the first whose placed arena fits.
  *
  * The candidates are the most even splits into any number of parts (60: 60, 30, 20, 15, 12, 10, 9 with a rest of 6, ..), but
  * no two that are closer than a sixteenth where they leave a rest. One without a replay that takes as long as another's plan
- * which needs less than any of its own could is left out: it would never be an answer.
+ * which needs less than any of its own could is left out: it would never be an answer. Chunks are tried where the head is a notable
+ * part of the least that its micro-batch can do with, twice as many each time, until one part of the head no longer is.
  *
  * Why the promises hold: the set of plans and their arenas do not depend on the budget. If b1 < b2 and the answer for b1 had the
  * larger arena, it would not come before the answer for b2 in the order (it would be that answer) nor after it (the
@@ -17,6 +18,7 @@
 #include "planner.h"
 
 #include "accumulate.h"
+#include "chunk.h"
 #include "cost.h"
 #include "fuse.h"
 #include "place.h"
@@ -28,7 +30,9 @@
 #include <stdlib.h>
 
 typedef struct Candidate {
-	int64_t micro_batch;
+	int64_t micro_batch, chunks;
+	ChunkHead head; /* rows 0: none */
+	int64_t least;  /* bytes that no plan of it goes below, or that its smallest lives on */
 	Func *func;
 	Timeline *timeline;
 	Trajectory trajectory;
@@ -55,9 +59,14 @@ typedef struct Planner {
 
 /* ---- candidates ---- */
 
-static bool lower(Func *f, Planner *p, int64_t micro_batch)
+static bool lower(Candidate *c, Planner *p)
 {
-	if (!accumulate_func(f, p->cx, micro_batch))
+	Func *f = c->func;
+
+	if (!accumulate_func(f, p->cx, c->micro_batch))
+		return false;
+	chunk_head(f, &c->head);
+	if (!chunk_func(f, p->cx, c->chunks))
 		return false;
 	place_strided_views(f, p->cx->caps);
 	if (!fuse_func(f, p->cx))
@@ -129,28 +138,66 @@ static bool is_beaten(const Planner *p, double seconds, int64_t bytes)
 
 /* ---- which micro-batches ---- */
 
-static bool add_candidate(Planner *p, int64_t micro_batch, double *max_seconds)
+/* Fills *c, of which micro-batch and chunks are given, and adds it where it may win. */
+static bool add_candidate(Planner *p, Candidate *c, double *max_seconds)
 {
 	const Func *step = ir_find_func(p->m, "step");
-	Candidate c = { .micro_batch = micro_batch };
+	const char *name = arena_printf(p->m->arena, "step%lldx%lld", (long long)c->micro_batch, (long long)c->chunks);
 
-	c.func = ir_clone_func(p->m, step, arena_printf(p->m->arena, "step%lld", (long long)micro_batch), step->batch);
-	if (!lower(c.func, p, micro_batch))
+	c->func = ir_clone_func(p->m, step, name, step->batch);
+	if (!lower(c, p))
 		return false;
-	c.timeline = timeline_build(p->arena, c.func, p->cx);
-	c.trajectory = recompute_nothing(c.timeline, p->arena);
-	if (is_beaten(p, c.trajectory.plan[0].seconds, least_bytes(c.timeline))) {
-		ir_remove_func(p->m, c.func->name);
+	c->timeline = timeline_build(p->arena, c->func, p->cx);
+	c->trajectory = recompute_nothing(c->timeline, p->arena);
+	c->least = least_bytes(c->timeline);
+	if (is_beaten(p, c->trajectory.plan[0].seconds, c->least)) {
+		ir_remove_func(p->m, c->func->name);
 		return true;
 	}
 	if (p->o->recompute)
-		c.trajectory = recompute_trajectory(c.timeline, p->arena, *max_seconds);
+		c->trajectory = recompute_trajectory(c->timeline, p->arena, *max_seconds);
 	/* The first candidate, the largest micro-batch, is the measure of slowness. */
 	if (p->candidates.len == 0)
-		*max_seconds = c.trajectory.plan[0].seconds * p->o->max_slowdown;
-	c.arena = ARENA_ARRAY(p->arena, c.trajectory.n, int64_t);
-	vec_push(p->arena, &p->candidates, c);
+		*max_seconds = c->trajectory.plan[0].seconds * p->o->max_slowdown;
+	c->arena = ARENA_ARRAY(p->arena, c->trajectory.n, int64_t);
+	c->least = c->timeline->var_bytes + c->trajectory.plan[c->trajectory.n - 1].live_bytes;
+	vec_push(p->arena, &p->candidates, *c);
 	return true;
+}
+
+enum {
+	HEAD_SHARE = 32,  /* a head below 1/32 of the rest is not worth a cut */
+	CHUNKS_TRIED = 32 /* at most; --chunks takes more */
+};
+
+/* The candidates of one micro-batch: the head whole, then in ever more chunks. */
+static bool add_candidates(Planner *p, int64_t micro_batch, double *max_seconds)
+{
+	Candidate whole = { .micro_batch = micro_batch, .chunks = p->o->chunks > 0 ? p->o->chunks : 1 };
+	int64_t most, least;
+
+	if (!add_candidate(p, &whole, max_seconds))
+		return false;
+	most = whole.head.rows < CHUNKS_TRIED ? whole.head.rows : CHUNKS_TRIED;
+	least = whole.least;
+	for (int64_t n = 2; p->o->chunks == 0 && n <= most && whole.head.bytes / (n / 2) >= least / HEAD_SHARE; n *= 2) {
+		Candidate c = { .micro_batch = micro_batch, .chunks = n };
+
+		if (!add_candidate(p, &c, max_seconds))
+			return false;
+		if (c.least < least)
+			least = c.least;
+	}
+	return true;
+}
+
+/* Whether a micro-batch has rows enough for as many chunks as were asked for; the first one says if any has. */
+static bool has_rows(const Planner *p, int64_t micro_batch)
+{
+	const Candidate *first = p->candidates.at;
+
+	return p->candidates.len == 0 || p->o->chunks <= 1 ||
+	       first->head.rows / first->micro_batch * micro_batch >= p->o->chunks;
 }
 
 /* The next smaller micro-batch that is the most even split of the batch into some number of parts; 0 below 1. */
@@ -178,12 +225,12 @@ static bool make_candidates(Planner *p)
 	bool whole_only = !accumulate_possible(step, &why) && !p->o->allow_microbatch_stats;
 
 	if (p->o->micro_batch > 0)
-		return add_candidate(p, p->o->micro_batch, &max_seconds);
+		return add_candidates(p, p->o->micro_batch, &max_seconds);
 	for (int64_t b = step->batch; b >= 1; b = smaller_part(step->batch, b)) {
-		if (!is_candidate(step, b, before))
+		if (!is_candidate(step, b, before) || !has_rows(p, b))
 			continue;
 		before = b;
-		if (!add_candidate(p, b, &max_seconds))
+		if (!add_candidates(p, b, &max_seconds))
 			return false;
 		if (whole_only)
 			break;
@@ -201,6 +248,8 @@ static int compare_choices(const void *pa, const void *pb)
 		return a->bound < b->bound ? -1 : 1;
 	if (a->candidate->micro_batch != b->candidate->micro_batch)
 		return a->candidate->micro_batch > b->candidate->micro_batch ? -1 : 1;
+	if (a->candidate->chunks != b->candidate->chunks)
+		return a->candidate->chunks < b->candidate->chunks ? -1 : 1;
 	return a->plan - b->plan;
 }
 
@@ -290,9 +339,9 @@ static const char *const one_sample[] = { "init", "eval1", "predict1" };
 static const char *const batched[] = { "eval", "predict" };
 
 /* Lowers and places a function that does not train; returns its arena, -1 after diagnostics. */
-static int64_t place_other(Planner *p, Func *f)
+static int64_t place_other(Planner *p, Func *f, int64_t chunks)
 {
-	if (!accumulate_func(f, p->cx, 0))
+	if (!accumulate_func(f, p->cx, 0) || !chunk_func(f, p->cx, chunks))
 		return -1;
 	place_strided_views(f, p->cx->caps);
 	if (!fuse_func(f, p->cx))
@@ -301,12 +350,58 @@ static int64_t place_other(Planner *p, Func *f)
 	return place_func(f, p->cx);
 }
 
+/* Twice the chunks of a function's head; 0 where it cannot be cut into so many. */
+static int64_t more_chunks(Func *f, int64_t chunks)
+{
+	ChunkHead head;
+
+	return 2 * chunks <= CHUNK_MOST && chunk_head(f, &head) && 2 * chunks <= head.rows ? 2 * chunks : 0;
+}
+
+/* Places `whole`, re-typed for `batch` samples, in its own place: in as few chunks as fit into `target` bytes, else in those that need
+ * the fewest, if at all costs. Its arena, then; 0 where it does not fit, -1 after diagnostics. */
+static int64_t place_within(Planner *p, Func *whole, int64_t batch, int64_t target, bool at_all_costs)
+{
+	const char *name = whole->name;
+	Func *best = NULL;
+	int64_t least = 0;
+
+	for (int64_t n = 1; n > 0 && (!best || least > target); n = more_chunks(whole, n)) {
+		Func *f = ir_clone_func(p->m, whole, arena_printf(p->m->arena, "%s.%lld", name, (long long)n), batch);
+		int64_t bytes = place_other(p, f, n);
+
+		if (bytes < 0)
+			return -1;
+		if (best && bytes >= least) {
+			ir_remove_func(p->m, f->name);
+			continue;
+		}
+		if (best)
+			ir_remove_func(p->m, best->name);
+		best = f;
+		least = bytes;
+	}
+	if (least > target && !at_all_costs) {
+		ir_remove_func(p->m, best->name);
+		return 0;
+	}
+	ir_remove_func(p->m, name);
+	best->name = name;
+	return least;
+}
+
+/* The functions of one sample are part of any plan: they take no more than the smallest step does, where they can. */
 static bool place_one_sample(Planner *p)
 {
+	int64_t target = p->choice[0].bound;
+
+	for (size_t i = 1; i < p->nchoices; i++)
+		if (p->choice[i].bound < target)
+			target = p->choice[i].bound;
 	p->floor = place_variables(p->m);
 	for (size_t i = 0; i < sizeof one_sample / sizeof *one_sample; i++) {
 		Func *f = ir_find_func(p->m, one_sample[i]);
-		int64_t bytes = f ? place_other(p, f) : 0;
+		int64_t bytes = f ? place_within(p, f, f->batch, target, true) : 0;
 
 		if (bytes < 0)
 			return false;
@@ -320,24 +415,13 @@ static bool place_one_sample(Planner *p)
 static bool place_batched(Planner *p, int64_t micro_batch, int64_t arena)
 {
 	for (size_t i = 0; i < sizeof batched / sizeof *batched; i++) {
-		const char *name = batched[i];
-		Func *whole = ir_find_func(p->m, name);
+		Func *whole = ir_find_func(p->m, batched[i]);
+		int64_t placed = 0;
 
-		if (!whole)
-			continue;
-		for (int64_t b = micro_batch; b >= 1; b /= 2) {
-			Func *f = ir_clone_func(p->m, whole, "trial", b);
-
-			int64_t bytes = place_other(p, f);
-
-			if (bytes < 0)
+		for (int64_t b = micro_batch; whole && placed == 0; b /= 2) {
+			placed = place_within(p, whole, b, arena, b == 1);
+			if (placed < 0)
 				return false;
-			if (bytes <= arena || b == 1) {
-				ir_remove_func(p->m, name);
-				f->name = name;
-				break;
-			}
-			ir_remove_func(p->m, "trial");
 		}
 	}
 	return true;
@@ -392,7 +476,10 @@ static void summarize(Planner *p, const Choice *c, const Choice *least, int64_t 
 	*out = (PlanSummary){ .batch = p->m->batch, .budget_bytes = budget, .min_budget_bytes = arena_of(p, least) };
 	out->micro_batch = c->candidate->micro_batch;
 	out->accumulation_steps = (p->m->batch + out->micro_batch - 1) / out->micro_batch;
-	out->chunks = 1;
+	out->chunks = c->candidate->chunks;
+	out->head = c->candidate->head.span;
+	out->head_rows = c->candidate->head.rows;
+	out->head_bytes = c->candidate->head.bytes;
 	out->step_seconds = c->seconds;
 	out->unlimited_step_seconds = p->choice[0].seconds;
 	out->lower_bound_bytes = c->bound;
@@ -433,6 +520,8 @@ static void show_lowering(Planner *p, const Choice *c)
 	f = ir_clone_func(p->m, step, "step", step->batch);
 	accumulate_func(f, p->cx, c->candidate->micro_batch);
 	show(p, "accumulate", f);
+	chunk_func(f, p->cx, c->candidate->chunks);
+	show(p, "chunk", f);
 	place_strided_views(f, p->cx->caps);
 	show(p, "inplace", f);
 	fuse_func(f, p->cx);

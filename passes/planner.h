@@ -11,6 +11,8 @@ typedef struct PlanBytes {
 typedef struct PlanSummary {
 	int64_t batch, micro_batch;    /* the last micro-batch is smaller where that does not divide evenly */
 	int64_t accumulation_steps, chunks;
+	Span head;                     /* what the chunks are of: the product of a wide head (chunk.h) ... */
+	int64_t head_rows, head_bytes; /* ... of so many rows and bytes in one micro-batch; 0 rows: there is none */
 	int64_t parameters, trained;   /* elements: of all parameters; of those that are not frozen */
 	int64_t budget_bytes;          /* INT64_MAX: unlimited */
 	int64_t arena_bytes, lower_bound_bytes, unlimited_arena_bytes, min_budget_bytes;
@@ -23,6 +25,7 @@ typedef struct PlanSummary {
 typedef struct PlannerOptions {
 	int64_t budget;        /* bytes; INT64_MAX: unlimited */
 	int64_t micro_batch;   /* 0: free */
+	int64_t chunks;        /* of the head; 0: free, 1: whole */
 	bool recompute;        /* false: --no-recompute */
 	int optimizer_in_backward; /* 1 on, 0 off, -1 where exact */
 	bool allow_microbatch_stats;

@@ -127,8 +127,9 @@ void report_text(FILE *out, Arena *a, const Module *m, const PlanSummary *s)
 	fprintf(out, "  at the peak: parameters %s, optimizer %s, gradients %s, activations %s, workspace %s, input %s\n",
 	        size_text(a, b->parameters), size_text(a, b->optimizer), size_text(a, b->gradients),
 	        size_text(a, b->activations), size_text(a, b->workspace), size_text(a, b->io));
-	fprintf(out, "  batch %" PRId64 " as %s; %" PRId64 " replays, %.1f %% of the step\n", s->batch,
-	        report_split(a, s, "x"), s->recompute_nodes,
+	fprintf(out, "  batch %" PRId64 " as %s%s; %" PRId64 " replays, %.1f %% of the step\n", s->batch,
+	        report_split(a, s, "x"), s->chunks > 1 ? arena_printf(a, ", its head in %" PRId64 " chunks", s->chunks) : "",
+	        s->recompute_nodes,
 	        s->step_seconds > 0 ? 100 * s->recompute_seconds / s->step_seconds : 0);
 }
 
