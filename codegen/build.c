@@ -18,8 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern const char kernel_h[], special_h[], plan_h[];
-extern const unsigned kernel_h_len, special_h_len, plan_h_len;
+extern const char kernel_h[], special_h[], product_h[], plan_h[];
+extern const unsigned kernel_h_len, special_h_len, product_h_len, plan_h_len;
 
 _Static_assert(MAX_JOBS >= 8, "MAX_PARTS of the kernels, the special ones, the plan");
 enum { MAX_LOG_LINES = 12, SPLIT_BYTES = 12000, MAX_PARTS = 6 };
@@ -240,7 +240,8 @@ static bool compile_all(Make *k, Emit *e)
 	PlanJob plan = { e, k->o };
 	bool ok = write_text(k, "plan.h", plan_h, plan_h_len) &&
 		  write_text(k, "kernel.h", kernel_h, kernel_h_len) &&
-		  write_text(k, "special.h", special_h, special_h_len);
+		  write_text(k, "special.h", special_h, special_h_len) &&
+		  write_text(k, "product.h", product_h, product_h_len);
 	for (int i = 0; i < parts && ok; i++)
 		ok = write_kernels(k, e, i, parts) &&
 		     start_compile(k, arena_printf(k->a, "kernels%d", i), compile_flags(k, false));

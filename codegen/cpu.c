@@ -102,6 +102,14 @@ const char *cpu_literal(Arena *a, DType t, double v)
 			    t == DT_F64 ? "" : "f");
 }
 
+static bool is_narrow(DType t) { return t == DT_F16 || t == DT_BF16; }
+
+/* Values of 16-bit types are held as f32, rounded to their type. */
+static const char *rounded(Arena *a, DType t, const char *s)
+{
+	return is_narrow(t) ? arena_printf(a, "dl_round_%s(%s)", dtype_name(t), s) : s;
+}
+
 /* ---- lines, indices ----------------------------------------------------------------------------
  */
 
@@ -199,8 +207,10 @@ static const char *arg_text(const Printer *p, const LoopInstr *x, int k, DType c
 	const LoopInstr *y = &p->l->instr[x->arg[k]];
 	bool as_is = strcmp(cpu_vtype(y->dtype), cpu_vtype(compute)) == 0 ||
 		     (x->node->op == OP_select && k == 0) || x->node->op == OP_schedule;
-	return as_is ? arena_printf(p->a, "v%d", x->arg[k])
-		     : arena_printf(p->a, "(%s)v%d", cpu_vtype(compute), x->arg[k]);
+	if (as_is)
+		return arena_printf(p->a, "v%d", x->arg[k]);
+	const char *s = arena_printf(p->a, "(%s)v%d", cpu_vtype(compute), x->arg[k]);
+	return dtype_is_float(y->dtype) ? s : rounded(p->a, compute, s);
 }
 
 static const char *attr_text(const Printer *p, const Node *n, const char *name, DType compute)
@@ -291,18 +301,40 @@ static const char *leaf_text(const Printer *p, const LoopInstr *x)
 			    stream);
 }
 
+/* Ops whose result is an operand, or as exact: no rounding in the operands' type. */
+static bool is_exact(const LoopInstr *x, const Loop *l)
+{
+	switch ((int)x->node->op) {
+	case OP_neg:
+	case OP_abs:
+	case OP_sign:
+	case OP_max:
+	case OP_min:
+	case OP_relu:
+	case OP_select:
+	case OP_stop_gradient: break;
+	default: return false;
+	}
+	for (int k = x->node->op == OP_select; k < x->narg; k++)
+		if (l->instr[x->arg[k]].dtype != x->dtype)
+			return false;
+	return true;
+}
+
 static const char *instr_text(const Printer *p, const LoopInstr *x)
 {
 	const char *guard = guard_text(p, &x->index);
 	switch (x->op) {
 	case LI_LOAD: {
 		const char *s = arena_printf(p->a, "a%d[%s]", x->operand, index_text(p, &x->index));
+		if (is_narrow(x->dtype))
+			s = arena_printf(p->a, "dl_load_%s(%s)", dtype_name(x->dtype), s);
 		if (*guard)
 			s = arena_printf(p->a, "%s ? %s : 0", guard, s);
 		return x->dtype == DT_BOOL ? arena_printf(p->a, "(%s) != 0", s) : s;
 	}
 	case LI_LEAF:
-		return leaf_text(p, x);
+		return x->node ? rounded(p->a, x->dtype, leaf_text(p, x)) : leaf_text(p, x);
 	case LI_GUARD: {
 		const char *other = x->arg[1] >= 0 ? arena_printf(p->a, "v%d", x->arg[1]) : "0";
 		return *guard ? arena_printf(p->a, "%s ? v%d : %s", guard, x->arg[0], other)
@@ -315,6 +347,8 @@ static const char *instr_text(const Printer *p, const LoopInstr *x)
 	const char *vt = cpu_vtype(x->dtype);
 	if (x->node->op == OP_cast && x->dtype == DT_BOOL)
 		return arena_printf(p->a, "v%d != 0", x->arg[0]);
+	if (is_narrow(x->dtype))
+		return is_exact(x, p->l) ? s : rounded(p->a, x->dtype, s);
 	bool narrow = x->dtype == DT_U8 || x->dtype == DT_U16;
 	return narrow ? arena_printf(p->a, "(%s)(%s)", vt, s) : s;
 }
@@ -379,6 +413,11 @@ static void emit_store(Printer *p, const LoopStore *s)
 				 : p->fused->body->param[s->operand]->type.dtype;
 	const char *cast =
 		t == x->dtype && t != DT_BOOL ? "" : arena_printf(p->a, "(%s)", cpu_ctype(t));
+	if (is_narrow(t)) {
+		line(p, "%s[%s] = dl_pack_%s(v%d);", to, index_text(p, &s->index), dtype_name(t),
+		     s->instr);
+		return;
+	}
 	line(p, "%s[%s] = %sv%d;", to, index_text(p, &s->index), cast, s->instr);
 }
 
@@ -625,13 +664,21 @@ static const char *mean_divisor(const Printer *p, const LoopInstr *x)
 	return arena_printf(p->a, " / %s", cpu_literal(p->a, x->dtype, (double)reduce_count(p->l)));
 }
 
+/* The value of reduction i, of what it has come to. */
+static void declare_reduced(Printer *p, int i, const char *sum)
+{
+	const LoopInstr *x = &p->l->instr[i];
+	const char *t = cpu_vtype(x->dtype),
+		   *s = arena_printf(p->a, "(%s)%s%s", t, sum, mean_divisor(p, x));
+	line(p, "const %s v%d = %s;", t, i, rounded(p->a, x->dtype, s));
+}
+
 static void emit_reduce_end(Printer *p, int phase)
 {
 	for (int i = 0; i < p->l->ninstrs; i++) {
 		const LoopInstr *x = &p->l->instr[i];
 		if (x->op == LI_REDUCE && x->phase == phase)
-			line(p, "const %s v%d = (%s)%s%s;", cpu_vtype(x->dtype), i,
-			     cpu_vtype(x->dtype), reduce_value(p, i), mean_divisor(p, x));
+			declare_reduced(p, i, reduce_value(p, i));
 	}
 }
 
@@ -732,7 +779,7 @@ static void emit_chunk_combine(Printer *p, int phase)
 		const LoopInstr *x = &p->l->instr[i];
 		if (x->op != LI_REDUCE || x->phase != phase)
 			continue;
-		const char *t = reducer_type(reduce_dtype(p->l, x)), *vt = cpu_vtype(x->dtype);
+		const char *t = reducer_type(reduce_dtype(p->l, x));
 		bool arg = x->node->op == OP_argmax;
 		line(p, "%s c%d = p%d[0];", t, i, i);
 		if (arg)
@@ -749,8 +796,7 @@ static void emit_chunk_combine(Printer *p, int phase)
 		else
 			line(p, "c%d += p%d[c];", i, i);
 		line(p, "}");
-		line(p, "const %s v%d = (%s)%c%d%s;", vt, i, vt, arg ? 'd' : 'c', i,
-		     mean_divisor(p, x));
+		declare_reduced(p, i, arena_printf(p->a, "%c%d", arg ? 'd' : 'c', i));
 	}
 }
 
@@ -799,9 +845,7 @@ static void emit_accumulate(Printer *p, const LoopInstr *x, const char *acc, con
 
 static void emit_column_result(Printer *p, int i, const char *acc)
 {
-	const LoopInstr *x = &p->l->instr[i];
-	line(p, "const %s v%d = (%s)%s%s;", cpu_vtype(x->dtype), i, cpu_vtype(x->dtype), acc,
-	     mean_divisor(p, x));
+	declare_reduced(p, i, acc);
 	for (int s = 0; s < p->l->nstores; s++)
 		if (p->l->store[s].instr == i)
 			emit_store(p, &p->l->store[s]);

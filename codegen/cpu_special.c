@@ -1,7 +1,8 @@
 /* Nodes that are no loop nest: pools, embedding, attention, and products.
  *
- * Products in f32 are calls of the library (cpu_prim describes them). Everything else is a call of
- * a function of special.h with this node's sizes as constants, or, for the row copies of an
+ * Products in f32, and convolutions in 16 bits, are calls of the library (cpu_prim describes them);
+ * so are products in bf16 where the processor has instructions for them. Everything else is a call
+ * of a function of special.h with this node's sizes as constants, or, for the row copies of an
  * embedding, text made here. */
 #include "cpu.h"
 
@@ -93,7 +94,11 @@ static void describe(const Node *n, PlanPrim *p)
 		describe_matmul(n, p);
 	else
 		describe_conv(n, p);
-	p->dtype = (PlanDType)n->res[0]->type.dtype;
+	p->dtype = (PlanDType)n->arg[0]->type.dtype;
+	if (n->res[0]->type.dtype != n->arg[0]->type.dtype)
+		p->out = (PlanDType)n->res[0]->type.dtype;
+	if (plan_prim_compute(p->dtype) != p->dtype)
+		p->compute = plan_prim_compute(p->dtype);
 }
 
 bool cpu_prim(const Node *n, PlanPrim *p)
@@ -101,10 +106,24 @@ bool cpu_prim(const Node *n, PlanPrim *p)
 	if (ir_ops[n->op].kind != K_MATRIX)
 		return false;
 	describe(n, p);
-	return p->dtype == PD_F32;
+	if (dtype_bytes(n->arg[0]->type.dtype) == 2 && n->op == OP_matmul)
+		return !p->compute; /* as it is, or by special.h */
+	return p->dtype == PD_F32 || p->compute == PD_F32 || p->dtype == PD_BF16;
 }
 
 /* ---- text ---- */
+
+static bool is_narrow(const Node *n)
+{
+	DType t = n->arg[0]->type.dtype;
+	return t == DT_F16 || t == DT_BF16;
+}
+
+/* What a node of one floating-point type, that of its first operand, computes in. */
+static DType real_type(const Node *n)
+{
+	return is_narrow(n) ? DT_F32 : n->arg[0]->type.dtype;
+}
 
 /* "\tconst float *const a0 = ...;\n" for each operand, r0.. for results, `work` where there is one.
  */
@@ -121,8 +140,8 @@ static const char *declare(Arena *a, const Node *n)
 		s = arena_printf(a, "%s\t%s *const r%d = (%s *)(arena + off[%d]);\n", s, t, i, t,
 				 n->nargs + i);
 	}
-	if (n->op == OP_attention || n->op == OP_attention_grad) {
-		const char *t = cpu_ctype(n->res[0]->type.dtype);
+	if (cpu_special_workspace(n, 1) > 0) {
+		const char *t = cpu_ctype(real_type(n));
 		s = arena_printf(a, "%s\t%s *const work = (%s *)(arena + off[%d]);\n", s, t, t,
 				 n->nargs + n->nres);
 	}
@@ -155,7 +174,7 @@ static CpuText loop_text(Arena *a, const Node *n, int64_t units, double work, co
 	return (CpuText){ text, units };
 }
 
-static const char *suffix(const Node *n) { return n->res[0]->type.dtype == DT_F64 ? "f64" : "f32"; }
+static const char *suffix(const Node *n) { return dtype_name(n->arg[0]->type.dtype); }
 
 static CpuText pool_text(Arena *a, const Node *n)
 {
@@ -169,8 +188,12 @@ static CpuText pool_text(Arena *a, const Node *n)
 		sizes = arena_printf(a, "%s, %lld", sizes,
 				     (long long)list2(n, name[i / 2], i % 2, i < 4));
 	}
-	const char *call = arena_printf(a, "\t\tdl_%s_%s(u, %s, %s);\n", ir_ops[n->op].name,
-					suffix(n), names(a, n), sizes);
+	const char *sums = !grad ? "" : is_narrow(n)
+				    ? arena_printf(a, ", work + omp_get_thread_num() * %lldLL",
+						   (long long)(dim(x, 2) * dim(x, 3)))
+				    : ", NULL";
+	const char *call = arena_printf(a, "\t\tdl_%s_%s(u, %s%s, %s);\n", ir_ops[n->op].name,
+					suffix(n), names(a, n), sums, sizes);
 	return loop_text(a, n, dim(x, 0) * dim(x, 1), 4.0 * (double)type_elems(&x->type), call);
 }
 
@@ -195,7 +218,10 @@ static CpuText embedding_text(Arena *a, const Node *n)
 /* Threads take blocks of columns, so every sum adds up in order of position. */
 static CpuText embedding_grad_text(Arena *a, const Node *n)
 {
-	const char *t = cpu_ctype(n->res[0]->type.dtype);
+	const char *t = cpu_ctype(n->res[0]->type.dtype), *get = "";
+	DType from = n->arg[1]->type.dtype;
+	if (from == DT_BF16 || from == DT_F16)
+		get = arena_printf(a, "dl_load_%s", dtype_name(from));
 	long long rows = (long long)type_elems(&n->arg[0]->type), V = (long long)dim(n->res[0], 0),
 		  C = (long long)dim(n->res[0], 1);
 	long long blocks = (C + EMBED_COLUMNS - 1) / EMBED_COLUMNS;
@@ -210,22 +236,25 @@ static CpuText embedding_grad_text(Arena *a, const Node *n)
 		"\t\t\t\tcontinue;\n"
 		"\t\t\t#pragma omp simd\n"
 		"\t\t\tfor (int c = c0; c < c1; c++)\n"
-		"\t\t\t\tr0[r * %lld + c] += a1[i * %lld + c];\n"
+		"\t\t\t\tr0[r * %lld + c] += %s(a1[i * %lld + c]);\n"
 		"\t\t}\n",
-		EMBED_COLUMNS, EMBED_COLUMNS, C, EMBED_COLUMNS, C, V, C, t, rows, V, C, C);
+		EMBED_COLUMNS, EMBED_COLUMNS, C, EMBED_COLUMNS, C, V, C, t, rows, V, C, get, C);
 	return loop_text(a, n, blocks, (double)(rows + V) * (double)C, body);
 }
 
 static int64_t padded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/* The same numbers as DL_ATTENTION_SCRATCH and DL_ATTENTION_GRAD_SCRATCH of special.h, in bytes. */
+/* The same numbers as DL_ATTENTION_SCRATCH and DL_ATTENTION_GRAD_SCRATCH of special.h, in bytes;
+ * in 16 bits with the sums dk and dv of a head. */
 static int64_t attention_scratch(const Node *n)
 {
 	int64_t D = dim(n->arg[0], 2) / ir_int(n, "heads"), Dp = padded(D, 16);
 	int64_t T = padded(dim(n->arg[0], 1), 64), K = padded(dim(n->arg[1], 1), 64);
 	int64_t elems = n->op == OP_attention ? K * Dp * 2 + 32 * 64 + 32 * Dp * 2
 					      : T * (Dp * 3 + 1) + 32 * 64 * 2 + 64 * Dp * 6;
-	return elems * dtype_bytes(n->res[0]->type.dtype);
+	if (n->op == OP_attention_grad && is_narrow(n))
+		elems += 2 * dim(n->arg[1], 1) * D;
+	return elems * dtype_bytes(real_type(n));
 }
 
 static CpuText attention_text(Arena *a, const Node *n)
@@ -252,7 +281,7 @@ static CpuText attention_text(Arena *a, const Node *n)
 		a, "\t\tdl_%s_%s(u, %swork, %lld, %lld, %lld, %lld, %lld, %d, %lld, (%s)(%s));\n",
 		ir_ops[n->op].name, suffix(n), s, (long long)T, (long long)K, (long long)heads,
 		(long long)kv, (long long)D, ir_int(n, "causal") != 0,
-		(long long)ir_int(n, "window"), cpu_ctype(n->res[0]->type.dtype), by);
+		(long long)ir_int(n, "window"), cpu_ctype(real_type(n)), by);
 	return loop_text(a, n, dim(q, 0) * (grad ? kv : heads),
 			 (double)type_elems(&q->type) * (double)K, call);
 }
@@ -264,9 +293,64 @@ static const char *with_sizes(Arena *a, const char *s, const int64_t *v, size_t 
 	return arena_printf(a, "%s);\n", s);
 }
 
+/* Tiles of a 16-bit product: as large as the scratch is worth, as small as gives each thread some.
+ * Results do not depend on it. */
+static void tile_sizes(const PlanPrim *p, int *tm, int *tn)
+{
+	int r = p->ndim - 2;
+	int64_t batch = r ? p->dims[0][0] : 1, M = p->dims[0][r], N = p->dims[1][r + 1];
+	*tm = *tn = 128;
+	while (*tm > 32 || *tn > 32) {
+		int64_t tiles = (M + *tm - 1) / *tm * ((N + *tn - 1) / *tn) * batch;
+		if (tiles >= 16)
+			break;
+		*(*tm >= *tn ? tm : tn) /= 2;
+	}
+}
+
+/* DL_PRODUCT_SCRATCH of product.h, in bytes. */
+static int64_t product_scratch(const Node *n)
+{
+	PlanPrim p;
+	int tm, tn;
+	describe(n, &p);
+	tile_sizes(&p, &tm, &tn);
+	return ((tm + tn) * (int64_t)256 + tm * tn) * dtype_bytes(DT_F32);
+}
+
+/* A product of 16-bit matrices, by product.h. */
+static CpuText product_text(Arena *a, const Node *n)
+{
+	PlanPrim p;
+	int tm, tn;
+	describe(n, &p);
+	tile_sizes(&p, &tm, &tn);
+	int r = p.ndim - 2;
+	int64_t batch = r ? p.dims[0][0] : 1, M = p.dims[0][r], K = p.dims[0][r + 1],
+		N = p.dims[1][r + 1];
+	int64_t sizes[] = { M,
+			    N,
+			    K,
+			    r ? p.strides[0][0] : 0,
+			    p.strides[0][r],
+			    p.strides[0][r + 1],
+			    r ? p.strides[1][0] : 0,
+			    p.strides[1][r],
+			    p.strides[1][r + 1],
+			    tm,
+			    tn };
+	const char *s = arena_printf(a, "\t\tdl_matmul_%s(u, %s, work, %d", suffix(n), names(a, n),
+				     n->res[0]->type.dtype == DT_F32);
+	return loop_text(a, n, batch * ((M + tm - 1) / tm) * ((N + tn - 1) / tn),
+			 (double)batch * (double)M * (double)N * (double)K,
+			 with_sizes(a, s, sizes, sizeof sizes / sizeof *sizes));
+}
+
 static CpuText matrix_text(Arena *a, const Node *n)
 {
 	PlanPrim p;
+	if (is_narrow(n))
+		return product_text(a, n);
 	describe(n, &p);
 	const char *s =
 		arena_printf(a, "\t\tdl_%s_%s(u, %s", ir_ops[n->op].name, suffix(n), names(a, n));
@@ -322,5 +406,11 @@ int64_t cpu_special_workspace(const Node *n, int threads)
 {
 	if (n->op == OP_attention || n->op == OP_attention_grad)
 		return attention_scratch(n) * threads;
+	if (!n->nargs || !is_narrow(n))
+		return 0;
+	if (n->op == OP_matmul)
+		return product_scratch(n) * threads;
+	if (n->op == OP_max_pool2d_grad || n->op == OP_avg_pool2d_grad)
+		return dim(n->res[0], 2) * dim(n->res[0], 3) * dtype_bytes(DT_F32) * threads;
 	return 0;
 }

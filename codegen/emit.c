@@ -96,25 +96,10 @@ static void fail(Emit *e, const Node *n, const char *what)
 	e->failed = true;
 }
 
-static bool has_sixteen_bits(const Node *n)
-{
-	for (int i = 0; i < n->nargs; i++)
-		if (n->arg[i]->type.dtype == DT_F16 || n->arg[i]->type.dtype == DT_BF16)
-			return true;
-	for (int i = 0; i < n->nres; i++)
-		if (n->res[i]->type.dtype == DT_F16 || n->res[i]->type.dtype == DT_BF16)
-			return true;
-	return false;
-}
-
 static void kernel_step(Emit *e, EmitFunc *f, const Node *n, int64_t micro)
 {
 	EmitStep s = { .kind = PLAN_KERNEL, .node = n };
 	PlanPrim p;
-	if (has_sixteen_bits(n)) {
-		fail(e, n, "the back end 'cpu' has no kernels for 16-bit floating-point numbers");
-		return;
-	}
 	if (n->op == OP_fused) {
 		const Loop *l = loop_build(e->a, n, micro);
 		if (!l) {
@@ -270,15 +255,32 @@ void kernel_print(FILE *out, const Emit *e, int kernel)
 	fprintf(out, "\n/* %s */\nvoid k%d%s", k->comment, kernel, k->text);
 }
 
+/* Whether a special kernel calls a function of a type. */
+static bool calls_type(const Emit *e, const char *type)
+{
+	const char *call = arena_printf(e->a, "_%s(u", type);
+	for (size_t i = 0; i < e->kernels.len; i++)
+		if (e->kernels.at[i].special && strstr(e->kernels.at[i].text, call))
+			return true;
+	return false;
+}
+
 void special_prelude(FILE *out, const Emit *e)
 {
-	bool wide = false;
-	for (size_t i = 0; i < e->kernels.len; i++)
-		wide = wide || (e->kernels.at[i].special && strstr(e->kernels.at[i].text, "_f64("));
+	static const char *const narrow[] = { "bf16", "f16" };
 	fputs("#include \"kernel.h\"\n#include <omp.h>\n", out);
-	fputs("#define REAL float\n#define S f32\n#include \"special.h\"\n#undef REAL\n#undef S\n",
-	      out);
-	if (wide)
+	fputs("#define REAL float\n#define S f32\n#include \"special.h\"\n#undef S\n", out);
+	for (int i = 0; i < 2; i++) {
+		const char *t = narrow[i];
+		if (calls_type(e, t))
+			fprintf(out,
+				"#define S %s\n#define R f32\n#define STORED uint16_t\n"
+				"#define GET dl_load_%s\n#define PUT dl_store_%s\n"
+				"#include \"special.h\"\n#undef S\n",
+				t, t, t);
+	}
+	fputs("#undef REAL\n", out);
+	if (calls_type(e, "f64"))
 		fputs("#define REAL double\n#define S f64\n#include \"special.h\"\n#undef "
 		      "REAL\n#undef S\n",
 		      out);

@@ -61,6 +61,48 @@ DL_INLINE double dl_from_bitsd(int64_t i)
 	return x;
 }
 
+/* ---- 16-bit floating point: bits in memory, f32 in registers ----
+ *
+ * load: exact. round: to nearest even, kept as f32; after each op. pack: of what is rounded.
+ * store: round and pack. Without branches, so that the compiler vectorises them. */
+
+DL_INLINE float dl_load_bf16(uint16_t h) { return dl_from_bits((int32_t)((uint32_t)h << 16)); }
+DL_INLINE float dl_round_bf16(float x)
+{
+	const uint32_t u = (uint32_t)dl_bits(x), r = u + 0x7fffu + (u >> 16 & 1u);
+	return dl_from_bits((int32_t)((x != x ? u | 0x400000u : r) & 0xffff0000u));
+}
+DL_INLINE uint16_t dl_pack_bf16(float x) { return (uint16_t)((uint32_t)dl_bits(x) >> 16); }
+DL_INLINE uint16_t dl_store_bf16(float x) { return dl_pack_bf16(dl_round_bf16(x)); }
+
+/* A subnormal is a multiple of 2^-24; the exponent of 31 stands for infinity and NaN. */
+DL_INLINE float dl_load_f16(uint16_t h)
+{
+	const uint32_t m = h & 0x7fffu, e = h & 0x7c00u, sign = (uint32_t)(h & 0x8000u) << 16;
+	const uint32_t tiny = (uint32_t)dl_bits((float)(int32_t)m * 5.9604644775390625e-8f);
+	const uint32_t plain = (m << 13) + 0x38000000u, large = m << 13 | 0x7f800000u;
+	return dl_from_bits((int32_t)((e == 0 ? tiny : e == 0x7c00u ? large : plain) | sign));
+}
+/* Below 2^-14 the unit is 2^-24, which is that of 0.5; from 65520 on it is infinite. */
+DL_INLINE float dl_round_f16(float x)
+{
+	const uint32_t u = (uint32_t)dl_bits(x), a = u & 0x7fffffffu, sign = u & 0x80000000u;
+	const float tiny = (dl_from_bits((int32_t)a) + 0.5f) - 0.5f;
+	const uint32_t r = (a + 0xfffu + (a >> 13 & 1u)) & 0xffffe000u;
+	const uint32_t large = r >= 0x47800000u ? 0x7f800000u : r;
+	const uint32_t y = a < 0x38800000u ? (uint32_t)dl_bits(tiny) : large;
+	return dl_from_bits((int32_t)((a > 0x7f800000u ? a | 0x400000u : y) | sign));
+}
+DL_INLINE uint16_t dl_pack_f16(float x)
+{
+	const uint32_t u = (uint32_t)dl_bits(x), a = u & 0x7fffffffu;
+	const uint32_t tiny = (uint32_t)(int32_t)(dl_from_bits((int32_t)a) * 16777216.0f);
+	const uint32_t plain = (a - 0x38000000u) >> 13, large = (a & 0x7fffffu) >> 13 | 0x7c00u;
+	const uint32_t y = a < 0x38800000u ? tiny : a >= 0x7f800000u ? large : plain;
+	return (uint16_t)(y | (u >> 16 & 0x8000u));
+}
+DL_INLINE uint16_t dl_store_f16(float x) { return dl_pack_f16(dl_round_f16(x)); }
+
 /* ---- f32 math ---- */
 
 DL_INLINE float dl_abs_f32(float x) { return __builtin_fabsf(x); }

@@ -206,7 +206,8 @@ static void write_prims(const Writer *w)
 	fputs("static const PlanPrim prims[] = {\n", w->out);
 	for (size_t i = 0; i < w->e->prims.len; i++) {
 		const PlanPrim *p = &w->e->prims.at[i];
-		fprintf(w->out, "\t{ %d, %d, %d, { ", (int)p->kind, (int)p->dtype, p->ndim);
+		fprintf(w->out, "\t{ %d, %d, %d, %d, %d, { ", (int)p->kind, (int)p->dtype,
+			(int)p->out, (int)p->compute, p->ndim);
 		for (int r = 0; r < 3; r++) {
 			put_list(w->out, p->dims[r], PLAN_MAX_DIMS);
 			fputs(r < 2 ? ", " : " }, { ", w->out);

@@ -1,5 +1,7 @@
-/* Kernels of a shape of their own, over one floating-point type: included once with REAL float, S
- * f32 and once with double, f64. A function does one unit of work (its first argument: a plane, a
+/* Kernels of a shape of their own, over one floating-point type: included with REAL float, S f32, and
+ * for the types at hand with double, f64, or with REAL float, R f32 (the suffix of its functions)
+ * and STORED, GET and PUT of a 16-bit type, bf16 or f16, whose numbers are computed with in f32. A
+ * function does one unit of work (its first argument: a plane, a
  * row, a head); the kernel's text calls it in a parallel loop with literal sizes, into which it is
  * inlined, so the compiler specialises it.
  *
@@ -10,8 +12,20 @@
 #define DL_CAT2(a, b) a##_##b
 #define DL_CAT(a, b) DL_CAT2(a, b)
 #define FN(name) DL_CAT(dl_##name, S)
-#define VEC DL_CAT(dl_v, S)
-#define VECU DL_CAT(dl_u, S)
+#ifdef STORED
+#define NARROW 1
+#else
+#define NARROW 0
+#define R S
+#define STORED REAL
+#define GET(x) (x)
+#define PUT(x) (x)
+#endif
+#define FR(name) DL_CAT(dl_##name, R)
+#define VEC DL_CAT(dl_v, R)
+#define VECU DL_CAT(dl_u, R)
+/* Where sums into `to` are added up: 16-bit numbers in `work`, to be rounded once. */
+#define DL_SUMS(to, work) (NARROW ? (REAL *)(work) : (REAL *)(void *)(to))
 
 /* ---- pools: x [planes,H,W], y [planes,OH,OW] ---- */
 
@@ -19,11 +33,11 @@
 
 DL_INLINE int FN(inside)(int i, int n) { return i >= 0 && i < n; }
 
-DL_INLINE void FN(max_pool2d)(const int64_t p, const REAL *x, REAL *y, DL_POOL_SIZES)
+DL_INLINE void FN(max_pool2d)(const int64_t p, const STORED *x, STORED *y, DL_POOL_SIZES)
 {
 	const int whole = ph == 0 && pw == 0 && (OH - 1) * sh + kh <= H && (OW - 1) * sw + kw <= W;
-	const REAL *xp = x + p * H * W;
-	REAL *yp = y + p * OH * OW;
+	const STORED *xp = x + p * H * W;
+	STORED *yp = y + p * OH * OW;
 	for (int oh = 0; oh < OH; oh++)
 #pragma omp simd
 		for (int ow = 0; ow < OW; ow++) {
@@ -33,34 +47,38 @@ DL_INLINE void FN(max_pool2d)(const int64_t p, const REAL *x, REAL *y, DL_POOL_S
 					const int h = oh * sh - ph + a, w = ow * sw - pw + b;
 					const int in =
 						whole || (FN(inside)(h, H) & FN(inside)(w, W));
-					const REAL v = in ? xp[h * W + w] : -INFINITY;
+					const REAL v = in ? GET(xp[h * W + w]) : -INFINITY;
 					m = (v > m) | (v != v) ? v : m;
 				}
-			yp[oh * OW + ow] = m;
+			yp[oh * OW + ow] = PUT(m);
 		}
 }
 
 /* Each window's gradient goes to the first of its largest elements. */
-DL_INLINE void FN(max_pool2d_grad)(const int64_t p, const REAL *x, const REAL *dy, REAL *dx,
-				   DL_POOL_SIZES)
+DL_INLINE void FN(max_pool2d_grad)(const int64_t p, const STORED *x, const STORED *dy, STORED *dx,
+				   REAL *work, DL_POOL_SIZES)
 {
 	const int whole = ph == 0 && pw == 0 && (OH - 1) * sh + kh <= H && (OW - 1) * sw + kw <= W;
 	const int apart = whole && sh >= kh && sw >= kw;
 	const int exact = apart && sh == kh && sw == kw && OH * kh == H && OW * kw == W;
-	const REAL *xp = x + p * H * W, *gp = dy + p * OH * OW;
-	REAL *dp = dx + p * H * W;
+	const STORED *xp = x + p * H * W, *gp = dy + p * OH * OW;
+	STORED *dp = dx + p * H * W;
+	REAL *const sums = DL_SUMS(dp, work);
 	if (!exact)
-		memset(dp, 0, sizeof(REAL) * (size_t)(H * W));
+		memset(dp, 0, sizeof(STORED) * (size_t)(H * W));
+	if (NARROW && !apart)
+		memset(sums, 0, sizeof(REAL) * (size_t)(H * W));
 	for (int oh = 0; oh < OH && apart; oh++)
 #pragma omp simd
 		for (int ow = 0; ow < OW; ow++) {
-			const REAL g = gp[oh * OW + ow];
-			const REAL *at = xp + oh * sh * W + ow * sw;
-			REAL *to = dp + oh * sh * W + ow * sw, m = -INFINITY;
+			const STORED g = gp[oh * OW + ow];
+			const STORED *at = xp + oh * sh * W + ow * sw;
+			STORED *to = dp + oh * sh * W + ow * sw;
+			REAL m = -INFINITY;
 			int best = 0;
 			for (int a = 0; a < kh; a++)
 				for (int b = 0; b < kw; b++) {
-					const REAL v = at[a * W + b];
+					const REAL v = GET(at[a * W + b]);
 					const int more = (v > m) | ((v != v) & (m == m));
 					m = more ? v : m;
 					best = more ? a * kw + b : best;
@@ -77,22 +95,24 @@ DL_INLINE void FN(max_pool2d_grad)(const int64_t p, const REAL *x, const REAL *d
 			for (int w = w0; w < w0 + kw; w++) {
 				if (!FN(inside)(h, H) || !FN(inside)(w, W))
 					continue;
-				const REAL v = xp[h * W + w];
+				const REAL v = GET(xp[h * W + w]);
 				if (best < 0 || v > m || (v != v && m == m)) {
 					m = v;
 					best = h * W + w;
 				}
 			}
 		if (best >= 0)
-			dp[best] += gp[i];
+			sums[best] += GET(gp[i]);
 	}
+	for (int i = 0; NARROW && !apart && i < H * W; i++)
+		dp[i] = PUT(sums[i]);
 }
 
-DL_INLINE void FN(avg_pool2d)(const int64_t p, const REAL *x, REAL *y, DL_POOL_SIZES)
+DL_INLINE void FN(avg_pool2d)(const int64_t p, const STORED *x, STORED *y, DL_POOL_SIZES)
 {
 	const int whole = ph == 0 && pw == 0 && (OH - 1) * sh + kh <= H && (OW - 1) * sw + kw <= W;
-	const REAL *xp = x + p * H * W;
-	REAL *yp = y + p * OH * OW;
+	const STORED *xp = x + p * H * W;
+	STORED *yp = y + p * OH * OW;
 	for (int oh = 0; oh < OH; oh++)
 #pragma omp simd
 		for (int ow = 0; ow < OW; ow++) {
@@ -102,29 +122,36 @@ DL_INLINE void FN(avg_pool2d)(const int64_t p, const REAL *x, REAL *y, DL_POOL_S
 					const int h = oh * sh - ph + a, w = ow * sw - pw + b;
 					const int in =
 						whole || (FN(inside)(h, H) & FN(inside)(w, W));
-					sum += in ? xp[h * W + w] : 0;
+					sum += in ? GET(xp[h * W + w]) : 0;
 				}
-			yp[oh * OW + ow] = sum / (REAL)(kh * kw);
+			yp[oh * OW + ow] = PUT(sum / (REAL)(kh * kw));
 		}
 }
 
-DL_INLINE void FN(avg_pool2d_grad)(const int64_t p, const REAL *dy, REAL *dx, DL_POOL_SIZES)
+DL_INLINE void FN(avg_pool2d_grad)(const int64_t p, const STORED *dy, STORED *dx, REAL *work,
+				   DL_POOL_SIZES)
 {
-	const REAL *gp = dy + p * OH * OW;
-	REAL *dp = dx + p * H * W;
-	memset(dp, 0, sizeof(REAL) * (size_t)(H * W));
+	const STORED *gp = dy + p * OH * OW;
+	STORED *dp = dx + p * H * W;
+	REAL *const sums = DL_SUMS(dp, work);
+	memset(sums, 0, sizeof(REAL) * (size_t)(H * W));
 	for (int oh = 0; oh < OH; oh++)
 		for (int ow = 0; ow < OW; ow++) {
-			const REAL g = gp[oh * OW + ow] / (REAL)(kh * kw);
+			const REAL g = GET(gp[oh * OW + ow]) / (REAL)(kh * kw);
 			for (int a = 0; a < kh; a++)
 				for (int b = 0; b < kw; b++) {
 					const int h = oh * sh - ph + a, w = ow * sw - pw + b;
 					if (FN(inside)(h, H) && FN(inside)(w, W))
-						dp[h * W + w] += g;
+						sums[h * W + w] += g;
 				}
 		}
+	for (int i = 0; NARROW && i < H * W; i++)
+		dp[i] = PUT(sums[i]);
 }
 
+#if NARROW
+#include "product.h"
+#else
 /* ---- products that the library does not offer (f64) ---- */
 
 /* c [batch,M,N] = a b; as, bs: strides of a's and b's batch, row and column. */
@@ -283,14 +310,24 @@ static __attribute__((noinline, unused)) void FN(mm)(REAL *c, int64_t ldc, const
 			(c + i * ldc + N - 16, ldc, a + i * ar, ar, ac, b + N - 16, ldb, K, add);
 }
 
+/* The transpose of packed rows: [Dp][n], for n = KB keys. */
+DL_INLINE void FN(pack_columns)(REAL *to, const REAL *rows, int n, int Dp)
+{
+	for (int d = 0; d < Dp; d++)
+		for (int i = 0; i < n; i++)
+			to[d * n + i] = rows[i * Dp + d];
+}
+
+#endif
+
 enum { FN(QB) = 32, FN(KB) = 64 };
 
 /* Rows [r0, r0+n) of a head, times `by`, to [n][Dp], zeros beyond row T and column D. */
-DL_INLINE void FN(pack_rows)(REAL *to, const REAL *from, int64_t ld, int64_t r0, int n, int64_t T,
+DL_INLINE void FN(pack_rows)(REAL *to, const STORED *from, int64_t ld, int64_t r0, int n, int64_t T,
 			     int D, int Dp, REAL by)
 {
 	for (int i = 0; i < n; i++) {
-		const REAL *f = from + (r0 + i) * ld;
+		const STORED *f = from + (r0 + i) * ld;
 		REAL *const to_i = to + (int64_t)i * Dp;
 		if (r0 + i >= T) {
 			memset(to_i, 0, sizeof(REAL) * (size_t)Dp);
@@ -298,18 +335,10 @@ DL_INLINE void FN(pack_rows)(REAL *to, const REAL *from, int64_t ld, int64_t r0,
 		}
 #pragma omp simd
 		for (int d = 0; d < D; d++)
-			to_i[d] = f[d] * by;
+			to_i[d] = GET(f[d]) * by;
 		for (int d = D; d < Dp; d++)
 			to_i[d] = 0;
 	}
-}
-
-/* The transpose of the same: [Dp][n], for n = KB keys. */
-DL_INLINE void FN(pack_columns)(REAL *to, const REAL *rows, int n, int Dp)
-{
-	for (int d = 0; d < Dp; d++)
-		for (int i = 0; i < n; i++)
-			to[d * n + i] = rows[i * Dp + d];
 }
 
 /* Elements of one thread's scratch. */
@@ -335,9 +364,9 @@ DL_INLINE int64_t FN(last_key)(int64_t i, int64_t TK, int causal, int64_t window
 
 /* FlashAttention-2's forward pass: blocks of 32 queries against blocks of 64 keys, running maximum
  * and sum. A row whose keys are all masked gives zeros. */
-DL_INLINE void FN(attention)(const int64_t bh, const REAL *q, int64_t ldq, const REAL *k,
-			     int64_t ldk, const REAL *v, int64_t ldv, const unsigned char *mask,
-			     REAL *y, REAL *lse, REAL *work, DL_ATTENTION_SIZES)
+DL_INLINE void FN(attention)(const int64_t bh, const STORED *q, int64_t ldq, const STORED *k,
+			     int64_t ldk, const STORED *v, int64_t ldv, const unsigned char *mask,
+			     STORED *y, REAL *lse, REAL *work, DL_ATTENTION_SIZES)
 {
 	enum { QB = FN(QB), KB = FN(KB) };
 	const int Dp = (D + 15) / 16 * 16;
@@ -345,12 +374,12 @@ DL_INLINE void FN(attention)(const int64_t bh, const REAL *q, int64_t ldq, const
 	const int64_t b = bh / H, h = bh % H, g = h / (H / KV);
 	REAL *kt = work + each * omp_get_thread_num(), *vs = kt + Tp * Dp, *s = vs + Tp * Dp,
 	     *o = s + QB * KB, *qs = o + QB * Dp;
-	const REAL *kh = k + b * TK * ldk + g * D, *vh = v + b * TK * ldv + g * D,
-		   *qh = q + b * T * ldq + h * D;
+	const STORED *kh = k + b * TK * ldk + g * D, *vh = v + b * TK * ldv + g * D,
+		     *qh = q + b * T * ldq + h * D;
 	const unsigned char *const valid = mask ? mask + b * TK : NULL;
 	for (int64_t j = 0; j < Tp; j += KB) { /* vs holds the block's rows of k for a moment */
 		FN(pack_rows)(vs, kh, ldk, j, KB, TK, D, Dp, 1);
-		FN(pack_columns)(kt + j * Dp, vs, KB, Dp);
+		FR(pack_columns)(kt + j * Dp, vs, KB, Dp);
 	}
 	FN(pack_rows)(vs, vh, ldv, 0, (int)Tp, TK, D, Dp, 1);
 	for (int64_t i0 = 0; i0 < T; i0 += QB) {
@@ -364,7 +393,7 @@ DL_INLINE void FN(attention)(const int64_t bh, const REAL *q, int64_t ldq, const
 		const int64_t end = FN(last_key)(i0 + rows - 1, TK, causal, window);
 		const int64_t begin = FN(first_key)(i0, window) / KB * KB;
 		for (int64_t j0 = begin; j0 < end; j0 += KB) {
-			FN(mm)(s, KB, qs, Dp, 1, kt + j0 * Dp, KB, QB, KB, D, 0);
+			FR(mm)(s, KB, qs, Dp, 1, kt + j0 * Dp, KB, QB, KB, D, 0);
 			for (int i = 0; i < rows; i++) {
 				REAL *si = s + i * KB;
 				const int64_t stop = FN(last_key)(i0 + i, TK, causal, window);
@@ -377,28 +406,28 @@ DL_INLINE void FN(attention)(const int64_t bh, const REAL *q, int64_t ldq, const
 				for (int j = 0; valid && j < n; j++)
 					si[j] = valid[j0 + j] ? si[j] : -INFINITY;
 				const REAL top =
-					DL_CAT(dl_tree_max, S)(DL_CAT(dl_lanes_max, S)(si, KB));
+					FR(tree_max)(FR(lanes_max)(si, KB));
 				const REAL max = top > m[i] || top != top ? top : m[i];
 				const REAL base = max == -INFINITY ? 0 : max;
-				const REAL fix = DL_CAT(dl_exp, S)(m[i] - base);
+				const REAL fix = FR(exp)(m[i] - base);
 #pragma omp simd
 				for (int j = 0; j < KB; j++)
-					si[j] = DL_CAT(dl_exp, S)(si[j] - base);
+					si[j] = FR(exp)(si[j] - base);
 				l[i] = l[i] * fix +
-				       DL_CAT(dl_tree_sum, S)(DL_CAT(dl_lanes_sum, S)(si, KB));
+				       FR(tree_sum)(FR(lanes_sum)(si, KB));
 				m[i] = max;
 				if (j0 > begin)
 					for (int d = 0; d < Dp; d++)
 						o[i * Dp + d] *= fix;
 			}
 			const int64_t keys = end - j0 < KB ? end - j0 : KB;
-			FN(mm)(o, Dp, s, KB, 1, vs + j0 * Dp, Dp, QB, Dp, keys, j0 > begin);
+			FR(mm)(o, Dp, s, KB, 1, vs + j0 * Dp, Dp, QB, Dp, keys, j0 > begin);
 		}
 		for (int i = 0; i < rows; i++) {
-			REAL *yi = y + (b * T + i0 + i) * (int64_t)H * D + h * D;
+			STORED *yi = y + (b * T + i0 + i) * (int64_t)H * D + h * D;
 			for (int d = 0; d < D; d++)
-				yi[d] = l[i] == 0 ? 0 : o[i * Dp + d] / l[i];
-			lse[bh * T + i0 + i] = l[i] == 0 ? 0 : m[i] + DL_CAT(dl_log, S)(l[i]);
+				yi[d] = l[i] == 0 ? 0 : PUT(o[i * Dp + d] / l[i]);
+			lse[bh * T + i0 + i] = l[i] == 0 ? 0 : m[i] + FR(log)(l[i]);
 		}
 	}
 }
@@ -406,33 +435,33 @@ DL_INLINE void FN(attention)(const int64_t bh, const REAL *q, int64_t ldq, const
 /* FlashAttention-2's backward pass: P from the log-sum-exp, D = rowsum(dO * O); key blocks outside,
  * so that dK and dV are final after one sweep over the queries, and dQ adds up in order of the
  * keys. */
-DL_INLINE void FN(attention_grad_head)(const int64_t b, const int64_t h, const REAL *q, int64_t ldq,
-				       const REAL *k, int64_t ldk, const REAL *v, int64_t ldv,
-				       const REAL *y, const REAL *lse, const REAL *dy,
-				       const unsigned char *mask, REAL *dq, REAL *dk, REAL *dv,
-				       REAL *work, DL_ATTENTION_SIZES)
+DL_INLINE void FN(attention_grad_head)(const int64_t b, const int64_t h, const STORED *q,
+				       int64_t ldq, const STORED *k, int64_t ldk, const STORED *v,
+				       int64_t ldv, const STORED *y, const REAL *lse,
+				       const STORED *dy, const unsigned char *mask, STORED *dq,
+				       REAL *sk, REAL *sv, int64_t lds, REAL *work,
+				       DL_ATTENTION_SIZES)
 {
 	enum { QB = FN(QB), KB = FN(KB) };
 	const int Dp = (D + 15) / 16 * 16;
-	const int64_t Tp = (T + KB - 1) / KB * KB, each = DL_ATTENTION_GRAD_SCRATCH(T, Dp),
-		      ldo = (int64_t)H * D, ldg = (int64_t)KV * D;
+	const int64_t Tp = (T + KB - 1) / KB * KB, ldo = (int64_t)H * D;
 	const int64_t bh = b * H + h, g = h / (H / KV);
-	const int more = h % (H / KV) > 0; /* dk and dv hold what the group's first heads gave */
-	REAL *qs = work + each * omp_get_thread_num(), *go = qs + Tp * Dp, *gq = go + Tp * Dp,
+	const int more = h % (H / KV) > 0; /* sk and sv hold what the group's first heads gave */
+	REAL *qs = work, *go = qs + Tp * Dp, *gq = go + Tp * Dp,
 	     *dot = gq + Tp * Dp;
 	REAL *s = dot + Tp, *p = s + QB * KB, *ks = p + QB * KB, *kt = ks + KB * Dp,
 	     *vs = kt + KB * Dp;
 	REAL *vt = vs + KB * Dp, *gk = vt + KB * Dp, *gv = gk + KB * Dp;
-	const REAL *kh = k + b * TK * ldk + g * D, *vh = v + b * TK * ldv + g * D,
-		   *qh = q + b * T * ldq + h * D;
+	const STORED *kh = k + b * TK * ldk + g * D, *vh = v + b * TK * ldv + g * D,
+		     *qh = q + b * T * ldq + h * D;
 	const unsigned char *const valid = mask ? mask + b * TK : NULL;
-	const REAL *yh = y + b * T * ldo + h * D, *gh = dy + b * T * ldo + h * D;
+	const STORED *yh = y + b * T * ldo + h * D, *gh = dy + b * T * ldo + h * D;
 	FN(pack_rows)(qs, qh, ldq, 0, (int)Tp, T, D, Dp, scale);
 	FN(pack_rows)(go, gh, ldo, 0, (int)Tp, T, D, Dp, 1);
 	for (int64_t i = 0; i < T; i++) {
 		REAL sum = 0;
 		for (int d = 0; d < D; d++)
-			sum += yh[i * ldo + d] * gh[i * ldo + d];
+			sum += GET(yh[i * ldo + d]) * GET(gh[i * ldo + d]);
 		dot[i] = sum;
 	}
 	memset(gq, 0, sizeof(REAL) * (size_t)(Tp * Dp));
@@ -440,15 +469,15 @@ DL_INLINE void FN(attention_grad_head)(const int64_t b, const int64_t h, const R
 		const int keys = TK - j0 < KB ? (int)(TK - j0) : KB;
 		FN(pack_rows)(ks, kh, ldk, j0, KB, TK, D, Dp, 1);
 		FN(pack_rows)(vs, vh, ldv, j0, KB, TK, D, Dp, 1);
-		FN(pack_columns)(kt, ks, KB, Dp);
-		FN(pack_columns)(vt, vs, KB, Dp);
+		FR(pack_columns)(kt, ks, KB, Dp);
+		FR(pack_columns)(vt, vs, KB, Dp);
 		memset(gk, 0, sizeof(REAL) * (size_t)(KB * Dp * 2));
 		const int64_t begin = causal ? j0 : FN(first_key)(j0, window) / QB * QB;
 		const int64_t end = FN(last_key)(j0 + KB - 1, T, 0, window);
 		for (int64_t i0 = begin; i0 < end; i0 += QB) {
 			const int rows = T - i0 < QB ? (int)(T - i0) : QB;
-			FN(mm)(s, KB, qs + i0 * Dp, Dp, 1, kt, KB, QB, KB, D, 0);
-			FN(mm)(p, KB, go + i0 * Dp, Dp, 1, vt, KB, QB, KB, D, 0);
+			FR(mm)(s, KB, qs + i0 * Dp, Dp, 1, kt, KB, QB, KB, D, 0);
+			FR(mm)(p, KB, go + i0 * Dp, Dp, 1, vt, KB, QB, KB, D, 0);
 			for (int i = 0; i < QB; i++) {
 				const int64_t stop =
 					i >= rows ? j0 : FN(last_key)(i0 + i, TK, causal, window);
@@ -459,7 +488,7 @@ DL_INLINE void FN(attention_grad_head)(const int64_t b, const int64_t h, const R
 				REAL *si = s + i * KB, *pi = p + i * KB;
 #pragma omp simd
 				for (int j = 0; j < KB; j++) {
-					const REAL e = DL_CAT(dl_exp, S)(si[j] - base),
+					const REAL e = FR(exp)(si[j] - base),
 						   w = (j < n) & (j >= first) ? e : 0;
 					si[j] = w;
 					pi[j] = w * (pi[j] - sub);
@@ -468,36 +497,55 @@ DL_INLINE void FN(attention_grad_head)(const int64_t b, const int64_t h, const R
 					if (!valid[j0 + j])
 						si[j] = pi[j] = 0;
 			}
-			FN(mm)(gv, Dp, s, 1, KB, go + i0 * Dp, Dp, KB, Dp, QB, 1);
-			FN(mm)(gk, Dp, p, 1, KB, qs + i0 * Dp, Dp, KB, Dp, QB, 1);
-			FN(mm)(gq + i0 * Dp, Dp, p, KB, 1, ks, Dp, QB, Dp, KB, 1);
+			FR(mm)(gv, Dp, s, 1, KB, go + i0 * Dp, Dp, KB, Dp, QB, 1);
+			FR(mm)(gk, Dp, p, 1, KB, qs + i0 * Dp, Dp, KB, Dp, QB, 1);
+			FR(mm)(gq + i0 * Dp, Dp, p, KB, 1, ks, Dp, QB, Dp, KB, 1);
 		}
 		for (int j = 0; j < keys; j++)
 			for (int d = 0; d < D; d++) {
-				const int64_t at = (b * TK + j0 + j) * ldg + g * D + d;
-				dk[at] = more ? dk[at] + gk[j * Dp + d] : gk[j * Dp + d];
-				dv[at] = more ? dv[at] + gv[j * Dp + d] : gv[j * Dp + d];
+				const int64_t at = (j0 + j) * lds + d;
+				sk[at] = more ? sk[at] + gk[j * Dp + d] : gk[j * Dp + d];
+				sv[at] = more ? sv[at] + gv[j * Dp + d] : gv[j * Dp + d];
 			}
 	}
 	for (int64_t i = 0; i < T; i++)
 		for (int d = 0; d < D; d++)
-			dq[(b * T + i) * ldo + h * D + d] = gq[i * Dp + d] * scale;
+			dq[(b * T + i) * ldo + h * D + d] = PUT(gq[i * Dp + d] * scale);
 }
 
-/* The heads of q that share head bg of k and v, in order. */
-DL_INLINE void FN(attention_grad)(const int64_t bg, const REAL *q, int64_t ldq, const REAL *k,
-				  int64_t ldk, const REAL *v, int64_t ldv, const REAL *y,
-				  const REAL *lse, const REAL *dy, const unsigned char *mask,
-				  REAL *dq, REAL *dk, REAL *dv, REAL *work, DL_ATTENTION_SIZES)
+/* The heads of q that share head bg of k and v, in order. dk and dv are sums over them, in their
+ * places, or in 16 bits in the scratch. */
+DL_INLINE void FN(attention_grad)(const int64_t bg, const STORED *q, int64_t ldq, const STORED *k,
+				  int64_t ldk, const STORED *v, int64_t ldv, const STORED *y,
+				  const REAL *lse, const STORED *dy, const unsigned char *mask,
+				  STORED *dq, STORED *dk, STORED *dv, REAL *work,
+				  DL_ATTENTION_SIZES)
 {
-	const int64_t each = H / KV, b = bg / KV, h0 = bg % KV * each;
-	for (int64_t h = h0; h < h0 + each; h++)
+	const int64_t heads = H / KV, b = bg / KV, g = bg % KV, ldg = (int64_t)KV * D;
+	const int64_t own = DL_ATTENTION_GRAD_SCRATCH(T, (D + 15) / 16 * 16),
+		      each = own + (NARROW ? 2 * TK * D : 0), first = b * TK * ldg + g * D;
+	REAL *const mine = work + each * omp_get_thread_num();
+	REAL *const sk = DL_SUMS(dk + first, mine + own),
+		    *const sv = DL_SUMS(dv + first, mine + own + TK * D);
+	for (int64_t h = g * heads; h < (g + 1) * heads; h++)
 		FN(attention_grad_head)
-		(b, h, q, ldq, k, ldk, v, ldv, y, lse, dy, mask, dq, dk, dv, work, T, TK, H, KV, D,
-		 causal, window, scale);
+		(b, h, q, ldq, k, ldk, v, ldv, y, lse, dy, mask, dq, sk, sv, NARROW ? D : ldg, mine,
+		 T, TK, H, KV, D, causal, window, scale);
+	for (int64_t j = 0; NARROW && j < TK; j++)
+		for (int d = 0; d < D; d++) {
+			dk[first + j * ldg + d] = PUT(sk[j * D + d]);
+			dv[first + j * ldg + d] = PUT(sv[j * D + d]);
+		}
 }
 
 #undef FN
+#undef FR
+#undef R
+#undef STORED
+#undef GET
+#undef PUT
+#undef NARROW
+#undef DL_SUMS
 #undef VEC
 #undef VECU
 #undef DL_CAT

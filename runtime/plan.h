@@ -32,7 +32,8 @@ typedef enum PlanPrimKind { PRIM_MATMUL, PRIM_CONV, PRIM_CONV_GRAD_X, PRIM_CONV_
 
 typedef struct PlanPrim {
 	PlanPrimKind kind;
-	PlanDType dtype; /* of all operands and the result */
+	PlanDType dtype; /* of the operands */
+	PlanDType out, compute; /* of the result; in which the library computes; PD_NONE: dtype */
 	int32_t ndim;    /* matmul: of all three */
 	int64_t dims[3][PLAN_MAX_DIMS];    /* matmul: a, b, c; convolution: x, w, y */
 	int64_t strides[3][PLAN_MAX_DIMS]; /* matmul only */
@@ -43,6 +44,9 @@ typedef struct PlanPrim {
 /* Bytes of workspace that the library needs for this call with this many threads; -1 where it does not offer it.
  * In runtime/prim_dnnl.c, which is linked into dlc as well: planning asks the library itself. */
 int64_t plan_prim_workspace(const PlanPrim *p, int threads);
+/* The type in which the library computes with operands of a type on this processor: bf16 where there are instructions
+ * for it; 16-bit convolutions else in f32, packed operands being f32; PD_NONE: it does not take them. */
+PlanDType plan_prim_compute(PlanDType t);
 
 typedef enum PlanStepKind {
 	PLAN_KERNEL, /* fn(arena, off, env) */

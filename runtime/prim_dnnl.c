@@ -9,6 +9,9 @@
  *     x  --reorder-->  [x packed]  --+
  *     w  --reorder-->  [w packed]  --+-- convolution -->  [y packed]  --reorder-->  y
  *
+ * 16-bit operands. Where the processor has no instructions for them (PlanPrim.compute), a
+ * convolution's packed operands are f32, and the same reorders widen and round.
+ *
  * To keep packed operands small and in the cache, a packed convolution runs over slices of the
  * batch; a weight gradient adds up its slices in order. The number of slices depends on the shape
  * alone.
@@ -95,6 +98,31 @@ static dnnl_data_type_t data_type(PlanDType t)
 	}
 }
 
+/* As the plan stores a role, and as the library computes with it: a weight gradient always adds up
+ * in f32. */
+static PlanDType stored_type(const PlanPrim *p, int role)
+{
+	return role == kinds[p->kind].result && p->out ? p->out : p->dtype;
+}
+
+static PlanDType inner_type(const PlanPrim *p, int role)
+{
+	PlanDType t = p->compute ? p->compute : p->dtype;
+	return p->kind == PRIM_CONV_GRAD_W && role == B ? PD_F32 : t;
+}
+
+PlanDType plan_prim_compute(PlanDType t)
+{
+	bool bf16 = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
+		    dnnl_cpu_isa_avx512_core_bf16;
+	switch (t) {
+	case PD_F32:
+	case PD_F16: return PD_F32;
+	case PD_BF16: return bf16 ? PD_BF16 : PD_F32;
+	default: return PD_NONE;
+	}
+}
+
 static int64_t align_up(int64_t n)
 {
 	return (n + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
@@ -145,7 +173,7 @@ static bool prepare_matmul(dnnl_engine_t engine, const PlanPrim *p, dnnl_primiti
 			if (dims[d] == 1)
 				strides[d] = span(dims, strides, d + 1, p->ndim);
 		if (dnnl_memory_desc_init_by_strides(&r->piece[i].plain, p->ndim, dims,
-						     data_type(p->dtype), strides))
+						     data_type(stored_type(p, i)), strides))
 			return false;
 		r->piece[i].inner = r->piece[i].plain;
 	}
@@ -176,9 +204,10 @@ static ConvGeometry conv_geometry(const PlanPrim *p)
 	return g;
 }
 
-static bool conv_descs(const PlanPrim *p, int64_t n, bool any, dnnl_memory_desc_t md[ROLES])
+/* t: of each role. */
+static bool conv_descs(const PlanPrim *p, int64_t n, bool any, const dnnl_data_type_t t[ROLES],
+		       dnnl_memory_desc_t md[ROLES])
 {
-	dnnl_data_type_t t = data_type(p->dtype);
 	bool grouped = p->groups > 1;
 	dnnl_dims_t x = { n, p->dims[A][1], p->dims[A][2], p->dims[A][3] };
 	dnnl_dims_t y = { n, p->dims[C][1], p->dims[C][2], p->dims[C][3] };
@@ -187,9 +216,10 @@ static bool conv_descs(const PlanPrim *p, int64_t n, bool any, dnnl_memory_desc_
 			   p->dims[B][3] };
 	dnnl_format_tag_t act = any ? dnnl_format_tag_any : dnnl_nchw;
 	dnnl_format_tag_t wei = any ? dnnl_format_tag_any : grouped ? dnnl_goihw : dnnl_oihw;
-	return !dnnl_memory_desc_init_by_tag(&md[A], 4, x, t, act) &&
-	       !dnnl_memory_desc_init_by_tag(&md[B], grouped ? 5 : 4, grouped ? wg : w, t, wei) &&
-	       !dnnl_memory_desc_init_by_tag(&md[C], 4, y, t, act);
+	return !dnnl_memory_desc_init_by_tag(&md[A], 4, x, t[A], act) &&
+	       !dnnl_memory_desc_init_by_tag(&md[B], grouped ? 5 : 4, grouped ? wg : w, t[B],
+					     wei) &&
+	       !dnnl_memory_desc_init_by_tag(&md[C], 4, y, t[C], act);
 }
 
 static dnnl_primitive_desc_t conv_create(dnnl_engine_t engine, const PlanPrim *p, PlanPrimKind kind,
@@ -237,11 +267,20 @@ static bool conv_choose(dnnl_engine_t engine, const PlanPrim *p, int64_t n,
 		[PRIM_CONV_GRAD_W] = { dnnl_query_src_md, dnnl_query_diff_weights_md,
 				       dnnl_query_diff_dst_md },
 	};
-	dnnl_memory_desc_t md[ROLES], plain[ROLES];
-	if (!conv_descs(p, n, conv_may_pack(p), md) || !conv_descs(p, n, false, plain))
+	dnnl_memory_desc_t md[ROLES], plain[ROLES], forward[ROLES];
+	dnnl_data_type_t stored[ROLES], inner[ROLES], one[ROLES];
+	for (int i = 0; i < ROLES; i++) {
+		stored[i] = data_type(stored_type(p, i));
+		inner[i] = data_type(inner_type(p, i));
+		one[i] = data_type(inner_type(p, A));
+	}
+	bool pack = conv_may_pack(p);
+	if (!conv_descs(p, n, pack, inner, md) || !conv_descs(p, n, false, stored, plain) ||
+	    !conv_descs(p, n, pack, one, forward))
 		return false;
 	dnnl_primitive_desc_t hint = NULL;
-	if (p->kind != PRIM_CONV && !(hint = conv_create(engine, p, PRIM_CONV, attr, NULL, md)))
+	if (p->kind != PRIM_CONV &&
+	    !(hint = conv_create(engine, p, PRIM_CONV, attr, NULL, forward)))
 		return false;
 	r->main = conv_create(engine, p, p->kind, attr, hint, md);
 	if (hint)
@@ -281,8 +320,7 @@ static bool prepare_conv(dnnl_engine_t engine, const PlanPrim *p, dnnl_primitive
 	if (!conv_choose(engine, p, batch, attr, r))
 		return false;
 	int64_t packed = packed_bytes(&r->piece[A]) + packed_bytes(&r->piece[C]);
-	bool adds = p->kind == PRIM_CONV_GRAD_W; /* parts are added here, in f32 */
-	int64_t n = packed && (!adds || p->dtype == PD_F32) ? slice_samples(batch, packed) : batch;
+	int64_t n = packed ? slice_samples(batch, packed) : batch;
 	if (n == batch)
 		return true;
 	dnnl_primitive_desc_destroy(r->main);
@@ -334,7 +372,7 @@ static bool lay_out(dnnl_engine_t engine, dnnl_primitive_attr_t attr, Prepared *
 static bool prepare(dnnl_engine_t engine, const PlanPrim *p, Prepared *r)
 {
 	*r = (Prepared){ .result = kinds[p->kind].result, .slices = 1 };
-	if (data_type(p->dtype) == dnnl_data_type_undef)
+	if (data_type(p->dtype) == dnnl_data_type_undef || (p->compute && p->kind == PRIM_MATMUL))
 		return false;
 	dnnl_primitive_attr_t attr;
 	if (dnnl_primitive_attr_create(&attr))

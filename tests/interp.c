@@ -52,8 +52,24 @@ InterpSlot *interp_slot(InterpEnv *env, InterpSlot **list, const char *name, con
 
 /* ---- numbers ---- */
 
+/* To `digits` binary digits, none below the unit of 2^least; to nearest even. */
+static double round_digits(double v, int digits, int least, double largest)
+{
+	int exponent;
+	if (!isfinite(v) || v == 0)
+		return v;
+	(void)frexp(v, &exponent);
+	int unit = exponent - digits > least ? exponent - digits : least;
+	double r = ldexp(nearbyint(ldexp(v, -unit)), unit);
+	return fabs(r) > largest ? copysign(INFINITY, v) : copysign(r, v);
+}
+
 double interp_round(DType t, double v)
 {
+	if (t == DT_BF16)
+		return round_digits((double)(float)v, 8, -133, 0x1.fep127);
+	if (t == DT_F16)
+		return round_digits((double)(float)v, 11, -24, 65504);
 	switch ((int)t) {
 	case DT_BOOL: return v != 0;
 	case DT_U8: return (double)(uint8_t)(int64_t)v;
@@ -63,6 +79,34 @@ double interp_round(DType t, double v)
 	case DT_F32: return (double)(float)v;
 	default: return v;
 	}
+}
+
+double interp_value(DType t, uint16_t bits)
+{
+	bool half = t == DT_F16;
+	int width = half ? 10 : 7, most = half ? 31 : 255, bias = half ? 15 : 127;
+	int exponent = (bits & 0x7fff) >> width, fraction = bits & ((1 << width) - 1);
+	double v = exponent == most ? (fraction ? NAN : INFINITY)
+		   : exponent == 0
+			   ? ldexp(fraction, 1 - bias - width)
+			   : ldexp(fraction + (1 << width), exponent - bias - width);
+	return bits & 0x8000 ? -v : v;
+}
+
+/* Numbers of one sign are in the order of their bits. */
+uint16_t interp_bits(DType t, double v)
+{
+	uint32_t sign = signbit(v) ? 0x8000 : 0, low = 0, high = t == DT_F16 ? 0x7c00 : 0x7f80;
+	if (isnan(v))
+		return (uint16_t)(high | 1 << 6);
+	while (low < high) {
+		uint32_t middle = (low + high) / 2;
+		if (interp_value(t, (uint16_t)middle) < fabs(v))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return (uint16_t)(sign | low);
 }
 
 void interp_philox(uint64_t element, uint32_t stream, uint32_t step, uint64_t seed, uint32_t out[2])
@@ -101,6 +145,8 @@ static double random_element(const Run *r, const Node *n, int64_t i)
 {
 	uint32_t w[2];
 	DType d = n->res[0]->type.dtype;
+	if (dtype_bytes(d) == 2)
+		d = DT_F32;
 	random_words(r, n, i, w);
 	if (n->op == OP_dropout_scale) {
 		double p = ir_float(n, "p");
@@ -226,7 +272,9 @@ static double scalar_op(const Node *n, const double *x)
 	case OP_exp: return exp(x[0]);
 	case OP_log: return log(x[0]);
 	case OP_sqrt: return sqrt(x[0]);
-	case OP_rsqrt: return 1 / interp_round(n->res[0]->type.dtype, sqrt(x[0]));
+	case OP_rsqrt:
+		return 1 / interp_round(n->res[0]->type.dtype == DT_F64 ? DT_F64 : DT_F32,
+					sqrt(x[0]));
 	case OP_sin: return sin(x[0]);
 	case OP_cos: return cos(x[0]);
 	case OP_tanh: return tanh(x[0]);

@@ -2,8 +2,8 @@
  *
  * Elements are held as doubles and rounded to their dtype after every op, so f32 arithmetic (+ - *
  * / sqrt) is exact f32 arithmetic, functions are correctly rounded but for rare ties, and a
- * reduction is summed in f64 and rounded once. Integers are exact up to 2^53. Macros, opaque nodes
- * and 16-bit floats are not run. */
+ * reduction is summed in f64 and rounded once. 16-bit numbers are rounded to f32 first, as an op
+ * that computes in f32 does. Integers are exact up to 2^53. Macros and opaque nodes are not run. */
 #ifndef DLC_TESTS_INTERP_H
 #define DLC_TESTS_INTERP_H
 
@@ -38,6 +38,9 @@ bool interp_func(const Func *f, InterpEnv *env);
 
 /* v rounded to a dtype. */
 double interp_round(DType t, double v);
+/* The bits of a 16-bit float, and the number of these bits. */
+uint16_t interp_bits(DType t, double v);
+double interp_value(DType t, uint16_t bits);
 /* The first two words of Philox 4x32-10 for one element. */
 void interp_philox(uint64_t element, uint32_t stream, uint32_t step, uint64_t seed,
 		   uint32_t out[2]);

@@ -1,10 +1,10 @@
 /* Generated CPU kernels against the reference interpreter.
  *
- * Every example of the op table, in f64 and f32, and the composites below become functions of one
- * module, each twice: with one kernel an op, and fused by the pass. Their kernels are compiled as
- * the back end compiles them, into a shared object, and run over buffers with guard bytes around
- * them. Checked: fused results equal the interpreter's (f64 to 1e-11, f32 to 2e-5 of the largest
- * element); fused equals unfused bit for bit; two threads equal one bit for bit; no byte outside of
+ * Every example of the op table, in f64, f32, bf16 and f16, and the composites below become functions
+ * of one module, each twice: with one kernel an op, and fused by the pass. Their kernels are
+ * compiled as the back end compiles them, into a shared object, and run over buffers with guard
+ * bytes around them. Checked: fused results equal the interpreter's (f64 to 1e-11, f32 to 2e-5 of
+ * the largest element; in 16 bits arithmetic exactly, else one unit in the last place); fused equals unfused bit for bit; two threads equal one bit for bit; no byte outside of
  * results, assigned variables and workspaces is touched. */
 #include "codegen/emit.h"
 #include "interp.h"
@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-extern const char kernel_h[], special_h[], plan_h[];
+extern const char kernel_h[], special_h[], product_h[], plan_h[];
 
-enum { GUARD = 64, PATTERN = 0xa5, THREADS = 2, MAX_CASES = 512 };
+enum { GUARD = 64, PATTERN = 0xa5, THREADS = 2, MAX_CASES = 1024 };
 
 typedef struct Case {
 	const char *name;
@@ -404,6 +404,76 @@ static Value *attend_near(Builder *b, DType d) { return attend_grouped(b, d, 200
 static Value *attend_sliding(Builder *b, DType d) { return attend_grouped(b, d, 200, true, 70); }
 static Value *attend_pairs(Builder *b, DType d) { return attend_grouped(b, d, 35, true, 2); }
 
+/* Products as training makes them: a layer, and the gradients of both operands, one of which is a sum
+ * that stays wide. Sizes that fill no tile. */
+static Value *product(Builder *b, DType d, int64_t n, int64_t in_, int64_t out)
+{
+	Value *x = IN("x", d, 2, n, in_), *w = IN("w", d, out, in_), *dy = IN("dy", d, 2, n, out);
+	Type rows = type_make(d, 2, (int64_t[]){ 2 * n, in_ }),
+	     drows = type_make(d, 2, (int64_t[]){ 2 * n, out });
+	Attr attr[3] = { { .i = true }, { .i = false }, { .s = dtype_bytes(d) == 2 ? "f32" : "" } };
+	Value *args[] = { ir_reshape(b, dy, drows), ir_reshape(b, x, rows) };
+	ir_output(b, "dw", ir_value(b, OP_matmul, 2, args, attr, NULL));
+	ir_output(b, "dx", ir_matmul(b, dy, w, false, false));
+	ir_output(b, "xx", ir_matmul(b, x, x, true, false));
+	return ir_matmul(b, x, w, false, true);
+}
+static Value *product_small(Builder *b, DType d) { return product(b, d, 3, 5, 7); }
+static Value *product_large(Builder *b, DType d) { return product(b, d, 150, 130, 270); }
+static Value *product_deep(Builder *b, DType d) { return product(b, d, 17, 1030, 9); }
+
+/* A convolution, whose gradient by the weights stays wide, in slices of the batch. */
+static Value *convolution(Builder *b, DType d)
+{
+	Value *x = IN("x", d, 48, 12, 14, 14), *w = IN("w", d, 20, 12, 3, 3),
+	      *dy = IN("dy", d, 48, 20, 14, 14);
+	Attr attr[4] = { { .ints = ir_list(2, (int64_t[]){ 1, 1 }) },
+			 { .ints = ir_list(2, (int64_t[]){ 1, 1 }) },
+			 { .ints = ir_list(2, (int64_t[]){ 1, 1 }) },
+			 { .i = 1 } };
+	Type dw = w->type;
+	dw.dtype = dtype_bytes(d) == 2 ? DT_F32 : d;
+	ir_output(b, "dx", ir_value(b, OP_conv2d_grad_x, 2, (Value *[]){ dy, w }, attr, &x->type));
+	ir_output(b, "dw", ir_value(b, OP_conv2d_grad_w, 2, (Value *[]){ x, dy }, attr, &dw));
+	return ir_value(b, OP_conv2d, 2, (Value *[]){ x, w }, attr, NULL);
+}
+
+/* Overlapping windows: an element adds up several gradients. */
+static Value *pools(Builder *b, DType d)
+{
+	Value *x = IN("x", d, 2, 3, 9, 9), *dy = IN("dy", d, 2, 3, 4, 4);
+	Attr attr[3] = { { .ints = ir_list(2, (int64_t[]){ 3, 3 }) },
+			 { .ints = ir_list(2, (int64_t[]){ 2, 2 }) },
+			 { .ints = ir_list(2, (int64_t[]){ 0, 0 }) } };
+	Value *top[] = { x, dy };
+	ir_output(b, "max", ir_value(b, OP_max_pool2d_grad, 2, top, attr, NULL));
+	return ir_value(b, OP_avg_pool2d_grad, 1, &dy, attr, &x->type);
+}
+
+/* Every 16-bit number, and what is rounded to each. */
+static Value *conversions(Builder *b, DType d)
+{
+	DType t = d == DT_F32 || d == DT_F64 ? DT_F16 : d;
+	const char *name = arena_printf(b->m->arena, "every %s", dtype_name(t));
+	Value *x = IN(name, DT_F32, 4 << 16), *h = ir_cast(b, x, t);
+	ir_output(b, "rounded", h);
+	name = arena_printf(b->m->arena, "every bit of %s", dtype_name(t));
+	return ir_cast(b, ir_unary(b, OP_neg, IN(name, t, 1 << 16)), d);
+}
+
+/* What autocast makes: 16-bit operands, a bias, an f32 constant, a function, back to f32 sums. */
+static Value *mixed(Builder *b, DType d)
+{
+	DType real = d == DT_F64 ? d : DT_F32;
+	Value *x = ir_binary(b, OP_add, IN("x", d, 33, 100), IN("bias", d, 100));
+	Value *scaled = ir_cast(b, ir_binary(b, OP_mul, x, ir_scalar(b, real, 0.1)), d);
+	Value *g = ir_unary(b, OP_gelu, scaled), *wide = ir_cast(b, g, real);
+	Value *sum = ir_reduce_last(b, OP_sum, wide, true);
+	ir_output(b, "g", g);
+	ir_output(b, "sum", sum);
+	return ir_cast(b, ir_binary(b, OP_sub, g, sum), d);
+}
+
 static Value *lookup(Builder *b, DType d)
 {
 	Value *at = IN("index", DT_I32, 60, 50), *dy = IN("dy", d, 60, 50, 100);
@@ -443,6 +513,13 @@ static const struct {
 	{ "attend_sliding", attend_sliding },
 	{ "attend_pairs", attend_pairs },
 	{ "lookup", lookup },
+	{ "product_small", product_small },
+	{ "product_large", product_large },
+	{ "product_deep", product_deep },
+	{ "convolution", convolution },
+	{ "pools", pools },
+	{ "conversions", conversions },
+	{ "mixed", mixed },
 };
 
 /* ---- examples of the op table ---- */
@@ -512,6 +589,9 @@ static void add_example(Test *t, OpCode op, const char *text)
 			s = read_type(s, results ? &res[nres++] : &arg[nargs++]);
 		}
 	}
+	for (int i = 0; i < nargs; i++)
+		if (ir_ops[op].f32_args >> i & 1 && dtype_bytes(arg[i].dtype) == 2)
+			arg[i].dtype = DT_F32;
 	const char *name = arena_printf(t->a, "%s %s", ir_ops[op].name, text);
 	for (int copy = 0; copy < 2; copy++) {
 		Builder b = start(t, name, copy);
@@ -534,12 +614,13 @@ static void add_example(Test *t, OpCode op, const char *text)
 	finish(t);
 }
 
-static const char *in_f32(Arena *a, const char *text)
+/* An example, written in f64, in another type. */
+static const char *in_type(Arena *a, const char *text, const char *type)
 {
-	char *s = arena_strdup(a, text);
-	for (char *p = s; (p = strstr(p, "f64")); p += 3)
-		memcpy(p, "f32", 3);
-	return s;
+	const char *s = "", *p;
+	for (; (p = strstr(text, "f64")); text = p + 3)
+		s = arena_printf(a, "%s%.*s%s", s, (int)(p - text), text, type);
+	return arena_printf(a, "%s%s", s, text);
 }
 
 static void add_examples(Test *t)
@@ -552,8 +633,11 @@ static void add_examples(Test *t)
 			size_t n = strcspn(s, ";");
 			const char *text = arena_strndup(t->a, s, n);
 			add_example(t, (OpCode)op, text);
-			if (strstr(text, "f64"))
-				add_example(t, (OpCode)op, in_f32(t->a, text));
+			if (strstr(text, "f64")) {
+				add_example(t, (OpCode)op, in_type(t->a, text, "f32"));
+				add_example(t, (OpCode)op, in_type(t->a, text, "bf16"));
+				add_example(t, (OpCode)op, in_type(t->a, text, "f16"));
+			}
 			s += n + (s[n] == ';');
 			s += strspn(s, " ");
 		}
@@ -562,7 +646,8 @@ static void add_examples(Test *t)
 
 /* ---- compiling ---- */
 
-static void *compile(Test *t, const char *dir, bool special)
+/* Writes the source of one kind of kernels; the command that compiles it, or NULL. */
+static const char *compile(Test *t, const char *dir, bool special)
 {
 	const char *c = arena_printf(t->a, "%s/%s.c", dir, special ? "special" : "kernels");
 	const char *so = arena_printf(t->a, "%s/%s.so", dir, special ? "special" : "kernels");
@@ -577,13 +662,16 @@ static void *compile(Test *t, const char *dir, bool special)
 		if (t->e->kernels.at[i].special == special)
 			kernel_print(f, t->e, (int)i);
 	fclose(f);
-	const char *command =
-		arena_printf(t->a,
+	return arena_printf(t->a,
 			     "cc -std=gnu11 -O2 -ftree-vectorize -march=native -fopenmp "
 			     "-fno-math-errno -fno-trapping-math -fno-strict-aliasing "
 			     "-ffp-contract=%s -w -Wno-psabi -I%s -shared -fPIC -o %s %s -lm",
 			     special ? "fast" : "off", dir, so, c);
-	return system(command) == 0 ? dlopen(so, RTLD_NOW) : NULL;
+}
+
+static void *load_object(Test *t, const char *dir, const char *name)
+{
+	return dlopen(arena_printf(t->a, "%s/%s.so", dir, name), RTLD_NOW);
 }
 
 static bool write_file(Test *t, const char *dir, const char *name, const char *text)
@@ -599,9 +687,13 @@ static bool compile_all(Test *t)
 		return false;
 	bool ok = write_file(t, dir, "plan.h", plan_h) &&
 		  write_file(t, dir, "kernel.h", kernel_h) &&
-		  write_file(t, dir, "special.h", special_h);
-	t->kernels = ok ? compile(t, dir, false) : NULL;
-	t->special = ok ? compile(t, dir, true) : NULL;
+		  write_file(t, dir, "special.h", special_h) &&
+		  write_file(t, dir, "product.h", product_h);
+	const char *kernels = compile(t, dir, false), *special = compile(t, dir, true);
+	ok = ok && kernels && special && /* both at a time */
+	     system(arena_printf(t->a, "%s & %s; wait", kernels, special)) == 0;
+	t->kernels = ok ? load_object(t, dir, "kernels") : NULL;
+	t->special = ok ? load_object(t, dir, "special") : NULL;
 	if (!getenv("KEEP"))
 		ok = system(arena_printf(t->a, "rm -r %s", dir)) == 0 && ok;
 	return t->kernels && t->special;
@@ -659,6 +751,10 @@ static void store(DType t, unsigned char *p, int64_t i, double v)
 	case DT_F32:
 		((float *)(void *)p)[i] = (float)v;
 		break;
+	case DT_F16:
+	case DT_BF16:
+		((uint16_t *)(void *)p)[i] = interp_bits(t, v);
+		break;
 	default:
 		((double *)(void *)p)[i] = v;
 		break;
@@ -679,8 +775,26 @@ static double load(DType t, const unsigned char *p, int64_t i)
 		return (double)((const int64_t *)(const void *)p)[i];
 	case DT_F32:
 		return (double)((const float *)(const void *)p)[i];
+	case DT_F16:
+	case DT_BF16:
+		return interp_value(t, ((const uint16_t *)(const void *)p)[i]);
 	default:
 		return ((const double *)(const void *)p)[i];
+	}
+}
+
+/* All numbers of the 16-bit type that the name ends in; behind them what lies in the middle between
+ * each and the next, and f32's neighbours of that. */
+static double every(const char *name, int64_t i)
+{
+	DType t = strstr(name, "bf16") ? DT_BF16 : DT_F16;
+	float v = (float)interp_value(t, (uint16_t)i),
+	      next = (float)interp_value(t, (uint16_t)(i + 1)), middle = v + (next - v) / 2;
+	switch (i >> 16) {
+	case 0: return (double)v;
+	case 1: return (double)middle;
+	case 2: return (double)nextafterf(middle, INFINITY);
+	default: return (double)nextafterf(middle, -INFINITY);
 	}
 }
 
@@ -692,6 +806,8 @@ static double element(const char *name, DType t, int64_t i)
 	for (const char *c = name; *c; c++)
 		s = s * 31 + (unsigned char)*c;
 	next_random(&s);
+	if (strncmp(name, "every", 5) == 0)
+		return every(name, i);
 	double u = (double)next_random(&s) / 2147483648.0;
 	if (strncmp(name, "index", 5) == 0)
 		return floor(u * 5);
@@ -786,17 +902,56 @@ static unsigned char *run(Test *t, Func *f, int threads, const char *name, const
 	return arena;
 }
 
+/* Whether a 16-bit case is made of nothing but ops that both sides compute exactly and round once. */
+static bool is_exact(const Func *f)
+{
+	for (const Node *n = f->body->first; n; n = n->next) {
+		for (const Node *x = n->body ? n->body->first : NULL; x; x = x->next)
+			switch ((int)x->op) {
+			case OP_add: case OP_sub: case OP_mul: case OP_div: case OP_max: case OP_min:
+			case OP_neg: case OP_abs: case OP_sign: case OP_sqrt: case OP_relu: case OP_floor:
+			case OP_cast: case OP_cast_like: case OP_select: case OP_reduce_max: case OP_const:
+			case OP_yield: break;
+			default:
+				if (ir_ops[x->op].kind != K_SHAPE)
+					return false;
+			}
+		if (n->op != OP_fused && n->op != OP_input && n->op != OP_output &&
+		    n->op != OP_max_pool2d && n->op != OP_embedding && !ir_is_view(n))
+			return false;
+	}
+	return true;
+}
+
+/* Relative and of the largest element. Where ops of 16-bit results follow each other, a difference
+ * of one unit goes on. */
+static void tolerances(const Case *c, DType d, double *own, double *whole)
+{
+	bool narrow = strstr(c->name, "f16") != NULL; /* of bf16 too */
+	double unit = strstr(c->name, "bf16") ? 0x1p-7 : 0x1p-10;
+	*own = *whole = d == DT_F64 ? 1e-11 : dtype_is_float(d) ? 2e-5 : 0;
+	if (!narrow || !dtype_is_float(d))
+		return;
+	if (is_exact(c->plain))
+		*own = *whole = 0;
+	else if (strchr(c->name, '/')) /* a composite */
+		*own = *whole = 4 * unit;
+	else
+		*own = dtype_bytes(d) == 2 ? unit : 2e-5;
+}
+
 static void compare(Test *t, const Case *c, const char *what, DType d, const unsigned char *got,
 		    const double *want, int64_t n)
 {
-	double largest = 0, tolerance = d == DT_F64 ? 1e-11 : dtype_is_float(d) ? 2e-5 : 0;
+	double largest = 0, own, whole;
+	tolerances(c, d, &own, &whole);
 	for (int64_t i = 0; i < n; i++)
 		if (isfinite(want[i]) && fabs(want[i]) > largest)
 			largest = fabs(want[i]);
 	for (int64_t i = 0; i < n; i++) {
 		double g = load(d, got, i);
 		if ((isnan(g) && isnan(want[i])) || g == want[i] ||
-		    fabs(g - want[i]) <= tolerance * (fabs(want[i]) + largest))
+		    fabs(g - want[i]) <= own * fabs(want[i]) + whole * largest)
 			continue;
 		fault(t, c->name, "%s[%lld]: expected %.17g, got %.17g", what, (long long)i,
 		      want[i], g);
@@ -879,7 +1034,7 @@ static void check_case(Test *t, const Case *c)
 		compare(t, c, v->name, v->type.dtype, arena + v->offset,
 			interp_find(env.vars, v->name)->v, type_elems(&v->type));
 	free(arena);
-	bool library = strstr(c->name, "f32") &&
+	bool library = !strstr(c->name, "f64") && !strstr(c->name, "/") &&
 		       (strncmp(c->name, "matmul", 6) == 0 || strncmp(c->name, "conv", 4) == 0);
 	same_bytes(t, c, "fused against unfused", plain, one, n1 < n3 ? n1 : n3);
 	if (!library)
@@ -926,6 +1081,8 @@ int main(void)
 	for (size_t i = 0; i < sizeof composites / sizeof *composites; i++) {
 		add_case(t, composites[i].name, composites[i].make, DT_F64);
 		add_case(t, composites[i].name, composites[i].make, DT_F32);
+		add_case(t, composites[i].name, composites[i].make, DT_BF16);
+		add_case(t, composites[i].name, composites[i].make, DT_F16);
 	}
 	add_examples(t);
 	t->e = emit_module(t->a, t->m);
