@@ -112,6 +112,10 @@ static const Key keys[] = {
 	{ "keep", 0, A_INT, 0, 0, 1e15, false },
 	{ "save_best", 0, A_BOOL, 0, 0, 1, false },
 	{ "early_stop", 0, A_INT, 0, 0, 1e15, false },
+	{ "loss_scale_init", 0, A_FLOAT, 65536, 1e-30, 1e30, true },
+	{ "loss_scale_growth", 0, A_FLOAT, 2, 1, 1e30, true },
+	{ "loss_scale_backoff", 0, A_FLOAT, 0.5, 1e-30, 1, true },
+	{ "loss_scale_interval", 0, A_INT, 2000, 1, 1 << 30, true },
 	{ "weight_decay", EVERY, A_FLOAT, 0, 0, 1e30, false },
 	{ "momentum", SGD, A_FLOAT, 0, 0, 1, false },
 	{ "dampening", SGD, A_FLOAT, 0, 0, 1, false },
@@ -127,7 +131,7 @@ static const Key keys[] = {
 };
 enum { NKEYS = sizeof keys / sizeof *keys };
 
-static const char *const special[] = { "precision", "optimizer", "lr", "betas" };
+static const char *const special[] = { "precision", "loss_scale", "optimizer", "lr", "betas" };
 
 #define ADAM_ARGS { "lr", "betas", "eps", "weight_decay" }
 static const Optimizer optimizers[] = {
@@ -533,7 +537,7 @@ static void check_key(Train *t, const char *name, Span at, bool argument)
 	for (size_t i = 0; i < NKEYS; i++)
 		if (argument ? is_argument(t, keys[i].name) : keys[i].owners != GROUP)
 			suggest_try(&s, keys[i].name);
-	for (size_t i = argument ? 2 : 0; i < sizeof special / sizeof *special; i++)
+	for (size_t i = argument ? 3 : 0; i < sizeof special / sizeof *special; i++)
 		suggest_try(&s, special[i]);
 	if (!argument)
 		tuning_suggest(&s);
@@ -605,7 +609,6 @@ const char *settings_precision(Front *f)
 	static const char *const names[][2] = {
 		{ "fp32", "f32" }, { "fp64", "f64" }, { "bf16", "bf16" }, { "fp16", "f16" }
 	};
-	enum { SUPPORTED = 3 }; /* of them, the first */
 	Train t = train_of(f);
 	Expr *e = settings_source(&t, "precision", true);
 	const char *given = f->opt->precision;
@@ -617,18 +620,26 @@ const char *settings_precision(Front *f)
 	}
 	if (!given)
 		return names[0][0];
-	bool known = false;
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-		if (!strcmp(given, names[i][0]) || !strcmp(given, names[i][1])) {
-			if (i < SUPPORTED)
-				return names[i][0];
-			known = true;
-		}
-	if (front_error(f, &t.frame, at,
-			known ? "precision %s is not supported yet" : "unknown precision '%s'",
-			given))
-		diag_hint(f->diag, "there are fp32, bf16 and fp64");
+		if (!strcmp(given, names[i][0]) || !strcmp(given, names[i][1]))
+			return names[i][0];
+	if (front_error(f, &t.frame, at, "unknown precision '%s'", given))
+		diag_hint(f->diag, "there are fp32, bf16, fp16 and fp64");
 	return names[0][0];
+}
+
+/* `dynamic`, or a number: a scale that stays. */
+static void put_loss_scale(Train *t)
+{
+	Expr *e = settings_source(t, "loss_scale", false);
+
+	if (e && e->kind == E_NAME && !strcmp(e->s, "dynamic"))
+		put(t, "loss_scale", A_STR, (Attr){ .s = "dynamic" }, e->span);
+	else if (e)
+		put_num(t, "loss_scale", A_FLOAT,
+			settings_number(t, e, settings_constant(t, e), "loss_scale", A_FLOAT, 1e-30,
+					1e30, 1),
+			e->span);
 }
 
 void settings_build(Front *f)
@@ -641,6 +652,7 @@ void settings_build(Front *f)
 	t.out->span = f->user->trains ? f->user->trains->span : NO_SPAN;
 	put(&t, "precision", A_STR, (Attr){ .s = settings_precision(f) }, t.out->span);
 	put(&t, "optimizer", A_STR, (Attr){ .s = t.optimizer->name }, t.out->span);
+	put_loss_scale(&t);
 	for (size_t i = 0; i < NKEYS; i++)
 		if (keys[i].owners != GROUP)
 			put_key(&t, &keys[i]);

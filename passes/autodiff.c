@@ -21,6 +21,7 @@
  *
  * Slices. Values that are disjoint slices of one value along one axis (q, k, v) give its gradient
  * as one concat instead of a sum of padded pieces. */
+#include "loss_scale.h"
 #include "saved.h"
 #include "simplify.h"
 #include "var_index.h"
@@ -44,6 +45,7 @@ typedef struct Facts {
 
 typedef struct Walk {
 	Module *m;
+	const PassCtx *cx;
 	Diag *diag;
 	Arena *scratch;
 	Builder b;
@@ -336,9 +338,11 @@ static bool differentiate(Walk *w, const Node *loss)
 	const Node *last = w->b.block->last;
 	w->b.flags = NF_BACKWARD;
 	w->b.span = loss->span;
-	Value *one = ir_const(&w->b, y->type, 1);
+	Value *root = loss_scale_root(&w->b, w->cx, &y->type);
+	if (root->def->op == OP_var) /* among the variables, at the front */
+		note(w, root->def);
 	note_since(w, last);
-	contribute(w, y, one, NULL);
+	contribute(w, y, root, NULL);
 	for (size_t i = count; i-- > 0;)
 		if (!backward_node(w, nodes[i]))
 			return false;
@@ -375,7 +379,7 @@ PassResult pass_autodiff(Module *m, PassCtx *cx)
 		return PASS_FAILED;
 	}
 	Walk w = {
-		.m = m, .diag = cx->diag, .scratch = arena_new(), .b = ir_builder(m, step->body)
+		.m = m, .cx = cx, .diag = cx->diag, .scratch = arena_new(), .b = ir_builder(m, step->body)
 	};
 	w.vars = var_index(w.scratch, m, step);
 	bool good = differentiate(&w, loss);

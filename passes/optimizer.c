@@ -13,6 +13,9 @@
  *     dlc.adafactor.v.NAME      second moment of a vector
  *     dlc.ema.NAME              moving average of a parameter, where `ema` asks for it
  *
+ * Where another pass left gates (gate.h), the updates happen only if all are open, and there is an
+ * output `skipped`.
+ *
  * Settings, of the section `train`: optimizer, lr, lr_kind, lr_min, lr_warmup, lr_total, lr_param,
  * weight_decay, momentum, dampening, nesterov, beta1, beta2, eps, beta2_decay, eps1, eps2, d,
  * clip_norm, clip_value, ema, log_grad_norm, keep_gradients. A parameter of a group (Var.group) takes
@@ -21,6 +24,7 @@
  *
  * Moving averages take the place of parameters in the functions that do not train: eval, predict. */
 #include "expand.h"
+#include "gate.h"
 #include "simplify.h"
 #include "var_index.h"
 
@@ -428,6 +432,9 @@ static bool build_updates(Optimizer *o, Func *step)
 	if (!choose_optimizer(o) || !take_gradients(o, step, &gs))
 		return false;
 	o->front.before = expand_front(step);
+	o->b.span = NO_SPAN;
+	Value *ok = gate_take(&o->b, step);
+	Node *before = step->body->last;
 	Value *count = own_var(o, "dlc.step", type_scalar(DT_I64), VAR_COUNTER, NO_SPAN);
 	o->t = ir_binary_c(&o->b, OP_add, count, 1);
 	o->lr = schedule(o, count);
@@ -444,6 +451,10 @@ static bool build_updates(Optimizer *o, Func *step)
 		read_averages(o);
 	o->b.span = NO_SPAN;
 	ir_assign(&o->b, count, o->t);
+	if (ok) {
+		gate_assigns(o->m, before->next, ok);
+		ir_output(&o->b, "skipped", ir_unary(&o->b, OP_not, ok));
+	}
 	return o->good && !o->b.failed;
 }
 
