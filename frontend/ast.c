@@ -219,11 +219,11 @@ void parse_const(Parse *p, const char *name, Span s, Expr *value)
 	p->consts_end = &x->next;
 }
 
-void parse_data(Parse *p, const char *name, Span s, const char *type, Span type_span, Arg *settings)
+void parse_data(Parse *p, const char *name, Span s, Expr *source)
 {
 	DataDef *x = ARENA_NEW(p->arena, DataDef);
 
-	*x = (DataDef){ name, type, s, type_span, settings, NULL };
+	*x = (DataDef){ name, s, source, NULL };
 	*p->data_end = x;
 	p->data_end = &x->next;
 }

@@ -157,9 +157,9 @@ typedef struct ConstDef {
 } ConstDef;
 
 typedef struct DataDef {
-	const char *name, *type;
-	Span span, type_span;
-	Arg *settings;
+	const char *name;
+	Span span;
+	Expr *source; /* a type with its settings, or a choice between such by a constant */
 	struct DataDef *next;
 } DataDef;
 

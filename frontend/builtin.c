@@ -317,6 +317,44 @@ static Val fn_split(Front *f, Frame *fr, const Expr *e, Actuals *args, const cha
 	return out.n == 1 ? out.at[0] : out;
 }
 
+/* concat(list, axis = 0), stack(list, axis = 0), stack(x, y, ..., axis = 0). Of tensors one by one,
+ * concat is the op. */
+static Val fn_join(Front *f, Frame *fr, const Expr *e, Actuals *args, const char *name)
+{
+	return tensor_join(f, fr, e, args, !strcmp(name, "stack"));
+}
+
+/* vector(list): the numbers of a list as a tensor of one dimension. */
+static Val fn_vector(Front *f, Frame *fr, const Expr *e, Actuals *args, const char *name)
+{
+	const Actual *x = arg(args, 0, NULL);
+	Val parts = { .kind = V_LIST };
+
+	if (!x || !want(f, fr, x, x->v.kind == V_LIST && x->v.n > 0, name, "a list of numbers"))
+		return POISON;
+	parts.at = ARENA_ARRAY(f->arena, x->v.n, Val);
+	for (int32_t i = 0, same; i < x->v.n; i += same) { /* equal neighbours are one constant */
+		Val v = x->v.at[i];
+		if (!val_is_number(v) || v.mark) {
+			front_error(f, fr, x->expr->span, "element %d is %s, expected a number", (int)i,
+				    val_describe(f->arena, v));
+			return POISON;
+		}
+		for (same = 1; i + same < x->v.n && val_equal(v, x->v.at[i + same]); same++)
+			;
+		Type t = { .dtype = f->real, .ndim = 1, .dim = { same } };
+		Attr value = { .f = val_number(v) };
+		Node *n = prim_node(f, fr, e, OP_const, 0, NULL, &value, &t, 0);
+		if (!n)
+			return POISON;
+		parts.at[parts.n++] = val_tensor(n->res[0]);
+	}
+	if (parts.n == 1)
+		return parts.at[0];
+	Actual list = { .expr = x->expr, .span = x->span, .v = parts };
+	return tensor_join(f, fr, e, &(Actuals){ .at = &list, .n = 1, .npos = 1 }, false);
+}
+
 /* full(shape, value, dtype = "f32") */
 static Val fn_full(Front *f, Frame *fr, const Expr *e, Actuals *args, const char *name)
 {
@@ -350,6 +388,9 @@ static const Builtin builtins[] = {
 	{ "len", "len(list)", 1, 1, fn_len },
 	{ "pair", "pair(x)", 1, 1, fn_pair },
 	{ "split", "split(x, parts, axis = -1)", 2, 3, fn_split },
+	{ "concat", "concat(x, y, ..., axis = 0) or concat(list, axis = 0)", 1, 2, fn_join },
+	{ "stack", "stack(x, y, ..., axis = 0) or stack(list, axis = 0)", 1, IR_MAX_ARGS + 1, fn_join },
+	{ "vector", "vector(list)", 1, 1, fn_vector },
 	{ "full", "full(shape, value, dtype = \"f32\")", 2, 3, fn_full },
 };
 

@@ -299,10 +299,10 @@ static void put_setting(Front *f, Dataset *d, const Spec *s)
 	Frame fr = { .constant = true, .path = "", .user = NO_SPAN, .call = NO_SPAN };
 	Override *o = override_find(f, d->def->name, s->key);
 	Attr v = default_of(s);
-	Span at = d->def->type_span;
+	Span at = d->source->call.name_span;
 	Expr *e = NULL;
 
-	for (const Arg *a = d->def->settings; a; a = a->next)
+	for (const Arg *a = d->source->call.args; a; a = a->next)
 		if (a->name && !strcmp(a->name, s->key))
 			e = a->value;
 	if (e)
@@ -314,7 +314,7 @@ static void put_setting(Front *f, Dataset *d, const Spec *s)
 		if (!convert(f, &fr, s, at, eval_expr(f, &fr, e), &v))
 			v = default_of(s);
 	} else if (!o && s->kind == A_INT && s->dflt < s->low) {
-		diag_error(f->diag, d->def->type_span, "%s data need '%s'", d->type->name, s->key);
+		diag_error(f->diag, d->source->call.name_span, "%s data need '%s'", d->type->name, s->key);
 	}
 	ir_set(f->module, d->section, s->key, s->kind, v)->span = at;
 }
@@ -333,7 +333,7 @@ void dataset_unknown(Front *f, const Dataset *d, Span at, const char *key)
 
 static void check_settings(Front *f, const Dataset *d)
 {
-	for (const Arg *a = d->def->settings; a; a = a->next) {
+	for (const Arg *a = d->source->call.args; a; a = a->next) {
 		const Spec *s = d->type->specs;
 		if (!a->name) {
 			diag_error(f->diag, a->span, "settings of data have names: %s = ...",
@@ -344,33 +344,64 @@ static void check_settings(Front *f, const Dataset *d)
 			s++;
 		if (!s->key)
 			dataset_unknown(f, d, a->span, a->name);
-		for (const Arg *b = d->def->settings; b != a; b = b->next)
+		for (const Arg *b = d->source->call.args; b != a; b = b->next)
 			if (b->name && !strcmp(a->name, b->name))
 				diag_error(f->diag, a->span, "'%s' is set twice", a->name);
 	}
+}
+
+/* What the data are: the source as written or as -D NAME=... has it, its choices made; NULL after
+ * an error. */
+static const Expr *choose_source(Front *f, const Dataset *d)
+{
+	Frame fr = { .constant = true, .path = "", .user = NO_SPAN, .call = NO_SPAN };
+	Override *o = override_find(f, NULL, d->def->name);
+	Expr *e = o ? override_expr(f, o, false) : d->def->source;
+
+	while (e && e->kind == E_COND) {
+		sema_constant(f, e->cond.c);
+		Val v = eval_expr(f, &fr, e->cond.c);
+		if (v.kind != V_BOOL) {
+			if (v.kind != V_POISON)
+				front_error(f, &fr, e->cond.c->span,
+					    "a condition must be true or false, got %s",
+					    val_describe(f->arena, v));
+			return NULL;
+		}
+		e = v.b ? e->cond.a : e->cond.b;
+	}
+	if (e && (e->kind != E_CALL || e->call.primitive)) {
+		if (front_error(f, &fr, e->span, "data are a type with its settings in parentheses"))
+			diag_hint(f->diag, "such as %s = idx(classes = 10)", d->def->name);
+		return NULL;
+	}
+	return e;
 }
 
 void dataset_build(Front *f)
 {
 	for (const DataDef *def = f->user->data; def; def = def->next) {
 		Dataset *d = name_get(&f->datasets, def->name);
-		Suggest s = suggest_start(def->type);
 		if (!d || d->def != def) /* the second of two has been reported */
 			continue;
+		if (!(d->source = choose_source(f, d)))
+			continue;
+		const char *type = d->source->call.name;
+		Suggest s = suggest_start(type);
 		for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
 			suggest_try(&s, types[i].name);
-			if (!strcmp(types[i].name, def->type))
+			if (!strcmp(types[i].name, type))
 				d->type = &types[i];
 		}
 		if (!d->type) {
-			diag_error(f->diag, def->type_span, "unknown type of data '%s'", def->type);
+			diag_error(f->diag, d->source->call.name_span, "unknown type of data '%s'", type);
 			suggest_hint(&s, f->diag);
 			if (!s.best)
 				diag_hint(f->diag, "there are bytes, tokens, idx, npy, raw and csv");
 			continue;
 		}
 		check_settings(f, d);
-		d->section = ir_section(f->module, "data", def->name, def->type);
+		d->section = ir_section(f->module, "data", def->name, type);
 		d->section->span = def->span;
 		for (const Spec *x = d->type->specs; x->key; x++)
 			put_setting(f, d, x);
@@ -477,7 +508,7 @@ static void check_classes(Front *f, const Dataset *d, const Node *loss, int64_t 
 	diag_warning(f->diag, loss->span,
 		     "the loss knows %lld class%s, data '%s' has %lld: labels from %lld on will be refused",
 		     (long long)rows, rows == 1 ? "" : "es", d->def->name, (long long)s->value.i, (long long)rows);
-	if (s->span.source == d->def->type_span.source && s->span.begin == d->def->type_span.begin)
+	if (s->span.source == d->source->call.name_span.source && s->span.begin == d->source->call.name_span.begin)
 		diag_hint(f->diag, "%lld is the default of %s data: write classes = %lld",
 			  (long long)s->value.i, d->type->name, (long long)rows);
 	else

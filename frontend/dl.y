@@ -94,7 +94,7 @@ items:
 ;
 item:
 	CONST consts
-|	DATA NAME '=' NAME '(' args ')'	{ parse_data(p, $2, @2, $4, @4, $6.first); }
+|	DATA NAME '=' expr		{ parse_data(p, $2, @2, $4); }
 |	BLOCK NAME '(' params ')' body	{ parse_block(p, $2, @2, $4.first, $6.first); }
 |	MODEL body			{ parse_model(p, @1, $2.first); }
 |	TRAIN '{' settings '}'		{ parse_train(p, @1, $3.first); }

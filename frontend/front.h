@@ -46,6 +46,7 @@ enum { DATA_MAX_FIELDS = 2 };
 
 typedef struct Dataset {
 	const DataDef *def;
+	const Expr *source;          /* the call that was chosen: type and settings */
 	const struct DataType *type; /* NULL after an error */
 	Section *section;
 	Value *input[DATA_MAX_FIELDS]; /* the raw field, made at its first use */
@@ -93,6 +94,7 @@ enum {
 	FRONT_MAX_WORK = 4000000,  /* expressions and statements evaluated */
 	FRONT_MAX_CALLS = 100,     /* blocks within blocks */
 	FRONT_MAX_DEPTH = 2000,    /* evaluations within evaluations */
+	FRONT_MAX_LIST = 65536,    /* elements of a list that is joined from two */
 	FRONT_MAX_STRING = 4096    /* bytes of an interpolated string */
 };
 
@@ -258,6 +260,8 @@ bool prim_holds(DType t, double v);
 /* "matmul(x, y, ta = false, tb = false)" */
 const char *prim_usage(Front *f, OpCode op);
 
+/* concat and stack of the tensors of a list (as one operand or as many); `join` is their op of many operands. */
+Val tensor_join(Front *f, Frame *fr, const Expr *e, Actuals *args, bool stack);
 /* An axis of `t`, negative ones from the end. */
 bool tensor_axis(Front *f, const Frame *fr, Span s, Val v, const Type *t, int64_t *out);
 /* Is this axis of `t` the batch? */

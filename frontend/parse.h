@@ -76,8 +76,7 @@ void names_add(Parse *p, NameList *l, const char *s, Span span);
 void params_add(ParamList *l, Param *x);
 
 void parse_const(Parse *p, const char *name, Span s, Expr *value);
-void parse_data(Parse *p, const char *name, Span s, const char *type, Span type_span,
-		Arg *settings);
+void parse_data(Parse *p, const char *name, Span s, Expr *source);
 void parse_block(Parse *p, const char *name, Span s, Param *params, Stmt *body);
 void parse_model(Parse *p, Span s, Stmt *body);
 void parse_train(Parse *p, Span s, Arg *settings);

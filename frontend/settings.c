@@ -682,6 +682,7 @@ void overrides_check(Front *f)
 		if (!o->scope) {
 			diag_error(f->diag, o->name, "the model has no const '%s'", o->key);
 			suggest_map(&s, &f->consts);
+			suggest_map(&s, &f->datasets);
 		} else if (!strcmp(o->scope, "train")) {
 			diag_error(f->diag, o->name, "train has no setting '%s'", o->key);
 			for (size_t i = 0; i < NKEYS; i++)

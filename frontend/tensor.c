@@ -5,7 +5,8 @@
  * the batch in its place (the product of the dimensions before it), or samples of one micro-batch
  * would mix; a sum over the batch is marked as a sum over the whole batch (batch_sum); a mean over
  * it divides by the whole batch's count; and the batch size enters arithmetic only as such a count.
- */
+ *
+ * concat and stack of a list are trees of the op concat, which takes IR_MAX_ARGS operands. */
 #include "front.h"
 
 bool tensor_axis(Front *f, const Frame *fr, Span s, Val v, const Type *t, int64_t *out)
@@ -312,4 +313,89 @@ Val tensor_reduce(Front *f, Frame *fr, const Expr *e, OpCode op, Actuals *args)
 	/* What is neither a sum nor a mean is a statistic of the micro-batch. */
 	int32_t flags = over_batch && !(o->flags & OPF_BATCH_LINEAR) ? NF_BATCH_STATS : 0;
 	return prim_results(f, fr, e, prim_node(f, fr, e, op, 1, &x, attr, NULL, flags));
+}
+
+/* ---- concat and stack of a list ---- */
+
+/* Inserts a dimension of 1 before `axis`. */
+static Val with_axis(Front *f, const Frame *fr, const Expr *e, Value *x, int64_t axis)
+{
+	Type t = x->type;
+
+	for (int i = t.ndim++; i > axis; i--)
+		t.dim[i] = t.dim[i - 1];
+	t.dim[axis] = 1;
+	uint16_t low = (uint16_t)((1u << axis) - 1);
+	t.batch = (uint16_t)((t.batch & low) | (t.batch & ~low) << 1);
+	return prim_results(f, fr, e, prim_node(f, fr, e, OP_reshape, 1, &x, NULL, &t, 0));
+}
+
+/* Joins of at most IR_MAX_ARGS parts, until one is left. */
+static Val join_tree(Front *f, Frame *fr, const Expr *e, Actual *parts, int n, int64_t axis)
+{
+	while (n > 1) {
+		int made = 0;
+		for (int i = 0; i < n; i += IR_MAX_ARGS) {
+			int here = n - i < IR_MAX_ARGS ? n - i : IR_MAX_ARGS;
+			Actual at[IR_MAX_ARGS + 1];
+			for (int k = 0; k < here; k++)
+				at[k] = parts[i + k];
+			at[here] = (Actual){ .name = "axis", .span = e->span, .expr = e, .v = val_int(axis) };
+			Actuals args = { .at = at, .n = here + 1, .npos = here };
+			parts[made] = parts[i];
+			if (here > 1)
+				parts[made].v = prim_apply(f, fr, e, OP_concat, &args);
+			if (parts[made++].v.kind == V_POISON)
+				return POISON;
+		}
+		n = made;
+	}
+	return parts[0].v;
+}
+
+Val tensor_join(Front *f, Frame *fr, const Expr *e, Actuals *args, bool stack)
+{
+	const char *name = stack ? "stack" : "concat";
+	const Actual *list = args->npos == 1 && args->at[0].v.kind == V_LIST ? &args->at[0] : NULL;
+	int n = list ? list->v.n : args->npos;
+	Actual *parts = ARENA_ARRAY(f->arena, n + 1, Actual);
+	const Actual *at = actual_take(args, list ? 1 : -1, "axis");
+	int64_t axis;
+
+	for (int i = 0; i < n; i++) {
+		parts[i] = list ? (Actual){ .expr = list->expr, .span = list->span, .v = list->v.at[i] } : args->at[i];
+		if (parts[i].v.kind != V_TENSOR) {
+			front_error(f, fr, parts[i].span, "%s: part %d must be a tensor, got %s", name, i,
+				    val_describe(f->arena, parts[i].v));
+			return POISON;
+		}
+	}
+	for (int i = 0; i < args->npos; i++)
+		args->at[i].used = true;
+	if (n == 0) {
+		front_error(f, fr, e->span, "%s of nothing has no shape", name);
+		return POISON;
+	}
+	Type first = parts[0].v.t->type;
+	if (stack && first.ndim == IR_MAX_DIMS) {
+		front_error(f, fr, e->span, "stack: %s has %d dimensions already",
+			    type_text(f->arena, &first, false), IR_MAX_DIMS);
+		return POISON;
+	}
+	if (stack) /* an axis of stack counts in the result */
+		first.dim[first.ndim++] = 1;
+	if (!tensor_axis(f, fr, at ? at->expr->span : e->span, at ? at->v : val_int(0), &first, &axis))
+		return POISON;
+	for (int i = 0; stack && i < n; i++) {
+		if (parts[i].v.t->type.ndim + 1 != first.ndim) {
+			front_error(f, fr, parts[i].span, "stack: shapes differ, %s and %s",
+				    type_text(f->arena, &parts[0].v.t->type, false),
+				    type_text(f->arena, &parts[i].v.t->type, false));
+			return POISON;
+		}
+		parts[i].v = with_axis(f, fr, e, parts[i].v.t, axis);
+		if (parts[i].v.kind == V_POISON)
+			return POISON;
+	}
+	return join_tree(f, fr, e, parts, n, axis);
 }

@@ -236,12 +236,30 @@ static Val compare(Front *f, const Frame *fr, Span s, Operator op, Val a, Val b)
 			mark);
 }
 
+/* One list behind the other. What is copied counts as work, so that no loop of joins runs away. */
+static Val join_lists(Front *f, const Frame *fr, Span s, Val a, Val b)
+{
+	Val v = { .kind = V_LIST };
+
+	f->work += (a.n + b.n) / 8;
+	if (a.n + (int64_t)b.n > FRONT_MAX_LIST) {
+		front_error(f, fr, s, "the list grows beyond %d elements", FRONT_MAX_LIST);
+		return POISON;
+	}
+	v.at = ARENA_ARRAY(f->arena, a.n + b.n, Val);
+	for (int32_t i = 0; i < a.n + b.n; i++)
+		v.at[v.n++] = i < a.n ? a.at[i] : b.at[i - a.n];
+	return v;
+}
+
 Val value_binary(Front *f, const Frame *fr, Span s, Operator op, Val a, Val b)
 {
 	if (a.kind == V_POISON || b.kind == V_POISON)
 		return POISON;
 	if (op >= O_EQ && op <= O_GE)
 		return compare(f, fr, s, op, a, b);
+	if (op == O_ADD && a.kind == V_LIST && b.kind == V_LIST)
+		return join_lists(f, fr, s, a, b);
 	if (op == O_MATMUL || !val_is_number(a) || !val_is_number(b)) {
 		front_error(f, fr, s, "'%s' takes %s, got %s and %s", ast_operator_text(op),
 			    op == O_MATMUL ? "tensors" : "numbers or tensors",

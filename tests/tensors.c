@@ -3,7 +3,9 @@
  *     tensors list FILE            name, type and shape, one tensor a line
  *     tensors print FILE NAME      its values on one line, %.9g
  *     tensors same A B             exit 0 where both hold the same tensors, bit for bit
- *     tensors near A B REL         exit 0 where each float tensor agrees to REL in norm, the others bit for bit
+ *     tensors near A B REL [PART [SCALE]]   exit 0 where each float tensor agrees to REL in norm, the others bit for bit;
+ *                                  PART: a tensor smaller than that part of all of B together is measured against that (what
+ *                                  would be 0 but for rounding); SCALE: floats of B are multiplied by it
  *     tensors delta A B OUT        writes A - B of the f32 tensors as safetensors (what some steps have changed)
  *
  * `same`, `near` and `delta` look at parameters alone (names that do not start with "dlc.") after a first argument -p. */
@@ -131,24 +133,50 @@ static void list(const File *f)
 	}
 }
 
-/* ||x - y|| / ||y||; infinite where only one is finite. */
-static double distance(const Tensor *x, const Tensor *y)
+/* How two files are compared: to `rel` in norm (0: bit for bit) with `scale` times the second one's floats; tensors
+ * whose norm is below `least` are measured against that. */
+typedef struct Measure {
+	bool params; /* leave out names that start with "dlc." */
+	double rel, scale, least;
+} Measure;
+
+/* ||x - scale*y|| / max(||scale*y||, least); infinite where only one is finite. */
+static double distance(const Tensor *x, const Tensor *y, const Measure *m)
 {
 	double diff = 0, norm = 0;
 	size_t n = x->bytes / elem_bytes(x->dtype);
 
 	for (size_t i = 0; i < n; i++) {
-		double a = element(x, i), b = element(y, i);
+		double a = element(x, i), b = m->scale * element(y, i);
 
 		diff += (a - b) * (a - b);
 		norm += b * b;
 	}
 	if (!isfinite(diff))
 		return INFINITY;
+	norm = fmax(norm, m->least * m->least);
 	return diff == 0 ? 0 : norm == 0 ? INFINITY : sqrt(diff / norm);
 }
 
-static bool compare(const File *a, const File *b, bool params, double rel)
+/* The norm of all float tensors of a file together. */
+static double norm_of(const File *f)
+{
+	const char *name;
+	double sum = 0;
+	json_t *o;
+
+	json_object_foreach(f->head, name, o) {
+		Tensor t;
+
+		if (strcmp(name, "__metadata__") == 0 || !tensor_find(f, name, &t) || !is_float(&t))
+			continue;
+		for (size_t i = 0; i < t.bytes / elem_bytes(t.dtype); i++)
+			sum += element(&t, i) * element(&t, i);
+	}
+	return sqrt(sum);
+}
+
+static bool compare(const File *a, const File *b, const Measure *m)
 {
 	const char *name;
 	json_t *o;
@@ -157,7 +185,7 @@ static bool compare(const File *a, const File *b, bool params, double rel)
 	json_object_foreach(a->head, name, o) {
 		Tensor x, y;
 
-		if (strcmp(name, "__metadata__") == 0 || (params && strncmp(name, "dlc.", 4) == 0))
+		if (strcmp(name, "__metadata__") == 0 || (m->params && strncmp(name, "dlc.", 4) == 0))
 			continue;
 		tensor_find(a, name, &x);
 		if (!tensor_find(b, name, &y)) {
@@ -166,14 +194,14 @@ static bool compare(const File *a, const File *b, bool params, double rel)
 		} else if (strcmp(x.dtype, y.dtype) != 0 || !json_equal(x.shape, y.shape) || x.bytes != y.bytes) {
 			printf("'%s' differs in type or shape\n", name);
 			ok = false;
-		} else if (rel > 0 && is_float(&x) ? !(distance(&x, &y) <= rel) : memcmp(x.at, y.at, x.bytes) != 0) {
-			printf("'%s' differs: distance %.3g in norm, expected at most %.3g\n", name, distance(&x, &y),
-			       rel);
+		} else if (m->rel > 0 && is_float(&x) ? !(distance(&x, &y, m) <= m->rel) : memcmp(x.at, y.at, x.bytes) != 0) {
+			printf("'%s' differs: distance %.3g in norm, expected at most %.3g\n", name, distance(&x, &y, m),
+			       m->rel);
 			ok = false;
 		}
 	}
 	json_object_foreach(b->head, name, o)
-		if (!json_object_get(a->head, name) && !(params && strncmp(name, "dlc.", 4) == 0) &&
+		if (!json_object_get(a->head, name) && !(m->params && strncmp(name, "dlc.", 4) == 0) &&
 		    strcmp(name, "__metadata__") != 0) {
 			printf("%s has no '%s'\n", a->path, name);
 			ok = false;
@@ -238,12 +266,18 @@ static void print(const File *f, const char *name)
 static int two_files(const char *cmd, const File *a, char **arg, bool params)
 {
 	File b = file_open(arg[1]);
+	Measure m = { .params = params, .scale = 1 };
 	bool same = true;
 
+	if (strcmp(cmd, "near") == 0) {
+		m.rel = strtod(arg[2], NULL);
+		m.scale = arg[3] && arg[4] ? strtod(arg[4], NULL) : 1;
+		m.least = arg[3] ? strtod(arg[3], NULL) * norm_of(&b) * fabs(m.scale) : 0;
+	}
 	if (strcmp(cmd, "delta") == 0)
 		delta(a, &b, params, arg[2]);
 	else
-		same = compare(a, &b, params, strcmp(cmd, "near") == 0 ? strtod(arg[2], NULL) : 0);
+		same = compare(a, &b, &m);
 	json_decref(b.head);
 	return same ? 0 : 1;
 }
@@ -258,7 +292,7 @@ int main(int argc, char **argv)
 	File a;
 
 	if (n < 1 || (strcmp(cmd, "list") != 0 && n < 2) || ((strcmp(cmd, "near") == 0 || strcmp(cmd, "delta") == 0) && n < 3)) {
-		fprintf(stderr, "usage: tensors list FILE | print FILE NAME | same [-p] A B | near [-p] A B REL | "
+		fprintf(stderr, "usage: tensors list FILE | print FILE NAME | same [-p] A B | near [-p] A B REL [PART [SCALE]] | "
 				"delta [-p] A B OUT\n");
 		return 2;
 	}
