@@ -1,9 +1,9 @@
 /* A segment tree with range add and maximum (see peaks.h). Nodes are numbered as in a heap: the children of i are 2i and
- * 2i + 1, the leaf of position k is size + k. What is added to a whole subtree stays at its root, never pushed down:
+ * 2i + 1, the leaves follow from `size` on. What is added to a whole subtree stays at its root, never pushed down:
  *
  *     top[i] = max(top[2i], top[2i+1]) + add[i]
  *
- * Leaves beyond n hold a value far below any other. */
+ * Position k is leaf k + 1: a range has a leaf outside on both sides. Those leaves hold a value far below any other. */
 #include "peaks.h"
 
 #include <assert.h>
@@ -12,13 +12,14 @@ static const int64_t NOTHING = INT64_MIN / 4;
 
 Peaks peaks_new(Arena *a, int32_t n)
 {
-	Peaks p = { .n = n, .size = 1 };
+	Peaks p = { .n = n, .size = 2 };
 
-	while (p.size < n)
+	while (p.size < n + 2)
 		p.size *= 2;
 	p.top = ARENA_ARRAY(a, 2 * p.size, int64_t);
 	p.add = ARENA_ARRAY(a, p.size, int64_t);
-	for (int32_t k = n; k < p.size; k++)
+	p.top[p.size] = NOTHING;
+	for (int32_t k = n + 1; k < p.size; k++)
 		p.top[p.size + k] = NOTHING;
 	for (int32_t i = p.size - 1; i > 0; i--)
 		p.top[i] = p.top[2 * i] > p.top[2 * i + 1] ? p.top[2 * i] : p.top[2 * i + 1];
@@ -46,42 +47,45 @@ void peaks_add(Peaks *p, int32_t from, int32_t to, int64_t bytes)
 	if (from >= to || bytes == 0)
 		return;
 	assert(from >= 0 && to <= p->n);
-	for (int32_t l = from + p->size, r = to + p->size; l < r; l /= 2, r /= 2) {
+	for (int32_t l = from + 1 + p->size, r = to + 1 + p->size; l < r; l /= 2, r /= 2) {
 		if (l & 1)
 			add_at(p, l++, bytes);
 		if (r & 1)
 			add_at(p, --r, bytes);
 	}
-	refresh_above(p, from + p->size);
-	refresh_above(p, to - 1 + p->size);
+	refresh_above(p, from + 1 + p->size);
+	refresh_above(p, to + p->size);
 }
 
 int64_t peaks_at(const Peaks *p, int32_t i)
 {
-	int64_t sum = p->top[p->size + i];
+	int64_t sum = p->top[p->size + i + 1];
 
-	for (i = (p->size + i) / 2; i > 0; i /= 2)
+	for (i = (p->size + i + 1) / 2; i > 0; i /= 2)
 		sum += p->add[i];
 	return sum;
 }
 
-/* Node i covers [low, low + width). */
-static int64_t over(const Peaks *p, int32_t i, int32_t low, int32_t width, int32_t from, int32_t to)
-{
-	int64_t l, r;
-
-	if (from >= low + width || to <= low)
-		return NOTHING;
-	if (from <= low && low + width <= to)
-		return p->top[i];
-	l = over(p, 2 * i, low, width / 2, from, to);
-	r = over(p, 2 * i + 1, low + width / 2, width / 2, from, to);
-	return (l > r ? l : r) + p->add[i];
-}
-
 int64_t peaks_over(const Peaks *p, int32_t from, int32_t to)
 {
-	return from < to ? over(p, 1, 0, p->size, from, to) : INT64_MIN;
+	int64_t left = NOTHING, right = NOTHING;
+	int32_t l = from + p->size, r = to + p->size + 1; /* leaves just outside */
+
+	if (from >= to)
+		return INT64_MIN;
+	for (; (l ^ r) != 1; l /= 2, r /= 2) {
+		if (!(l & 1) && p->top[l ^ 1] > left)
+			left = p->top[l ^ 1];
+		if ((r & 1) && p->top[r ^ 1] > right)
+			right = p->top[r ^ 1];
+		left += p->add[l / 2];
+		right += p->add[r / 2];
+	}
+	if (right > left)
+		left = right;
+	for (l /= 2; l > 0; l /= 2)
+		left += p->add[l];
+	return left;
 }
 
 int64_t peaks_top(const Peaks *p)
@@ -95,14 +99,14 @@ int32_t peaks_where(const Peaks *p)
 
 	while (i < p->size)
 		i = p->top[2 * i] >= p->top[2 * i + 1] ? 2 * i : 2 * i + 1;
-	return i - p->size;
+	return i - p->size - 1;
 }
 
 static void read_below(const Peaks *p, int32_t i, int64_t above, int64_t *out)
 {
 	if (i >= p->size) {
-		if (i - p->size < p->n)
-			out[i - p->size] = p->top[i] + above;
+		if (i > p->size && i <= p->size + p->n)
+			out[i - p->size - 1] = p->top[i] + above;
 		return;
 	}
 	read_below(p, 2 * i, above + p->add[i], out);

@@ -28,7 +28,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { FINE_OPS = 3000, GAPS_AT_ONCE = 400000 };
+enum { GAPS_AT_ONCE = 400000, PATIENCE = 16, WORK = 10000000, WORK_AN_OP = 6000, MOST_DESCENTS = 256 };
 
 typedef struct Candidate {
 	double score;       /* the lower the better */
@@ -41,6 +41,9 @@ typedef struct Search {
 	Arena *arena;       /* of the result */
 	double plain;       /* seconds without replays */
 	double limit;       /* seconds of replays */
+	int32_t descent;    /* its number */
+	double bias;        /* how far tastes differ in it */
+	int64_t work;       /* of the descents before it */
 	int32_t round;      /* of remembered costs */
 	int64_t target;
 	int64_t *live;      /* by stage */
@@ -106,43 +109,60 @@ static bool fits_within(const Search *s, const Mark *m, int64_t bytes, int64_t l
 
 /* ---- evict ---- */
 
-static void count_above(Search *s)
+/* Counts the stages above the target; returns by how many bytes they are, together. */
+static double count_above(Search *s)
 {
+	double sum = 0;
+
 	peaks_read(&s->s->peaks, s->live);
-	for (int32_t i = 0; i < s->t->nops; i++)
-		s->above[i + 1] = s->above[i] + (s->live[i] > s->target);
+	s->s->work += s->t->nops + s->t->nbufs;
+	for (int32_t i = 0; i < s->t->nops; i++) {
+		bool above = s->live[i] > s->target;
+
+		s->above[i + 1] = s->above[i] + above;
+		sum += above ? (double)(s->live[i] - s->target) : 0;
+	}
+	return sum;
+}
+
+/* A factor of its own for each buffer and descent: descents after the first try other ways. */
+static double taste(const Search *s, int32_t buf)
+{
+	uint64_t x = ((uint64_t)s->descent << 32) + (uint64_t)buf; /* mixed as in Steele et al., SplitMix64 */
+
+	if (s->bias <= 0)
+		return 1;
+	x *= UINT64_C(0x9E3779B97F4A7C15);
+	x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+	x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
+	return 1 + s->bias * (double)((x ^ (x >> 31)) >> 40) / (double)(1 << 24);
 }
 
 /* Seconds by byte and stage that dropping a gap costs; INFINITY where it cannot be done or does not help. */
 static double drop_score(Search *s, int32_t buf, int32_t i)
 {
 	Mark *m = &s->s->buf[buf].at[i];
-	int64_t top = stages_peak(s->s), bytes = s->t->buf[buf].bytes;
+	double bytes = (double)s->t->buf[buf].bytes;
 	int32_t peak = peaks_where(&s->s->peaks);
 	double relief = s->above[m[1].stage] - s->above[m->stage + 1];
 	bool beside = m->stage == peak || m[1].stage == peak;
 	Effect e;
 
 	if (beside || m->round != s->round) {
+		int64_t was = peaks_at(&s->s->peaks, m[1].stage), most = s->target;
+
 		m->round = s->round;
-		m->cost = INFINITY;
+		m->cost = m->harm = INFINITY;
 		if (!stages_try(s->s, buf, i, s->target, &e))
 			return INFINITY;
-		m = &s->s->buf[buf].at[i];
-		if ((e.right > s->target && e.right >= top) || s->s->seconds + e.seconds - e.shared > s->limit)
-			return INFINITY;
 		m->cost = e.seconds - e.shared;
-		if (beside) {
-			int64_t now = m->stage == peak ? e.left : e.right;
-
-			relief += now < top ? (double)(top - now) / (double)bytes : 0;
-		}
-		if (e.right > s->target)
-			relief -= 1;
+		m->harm = (double)((e.right > most ? e.right : most) - (was > most ? was : most)) / bytes;
+		if (beside && m->stage == peak)
+			relief += (double)(stages_peak(s->s) - e.left) / bytes;
 	}
-	if (!(relief > 0))
+	if (!(relief > m->harm) || s->s->seconds + m->cost > s->limit)
 		return INFINITY;
-	return m->cost > 0 ? (m->cost + 1e-12) / ((double)bytes * relief) : m->cost - 1e-12;
+	return m->cost > 0 ? (m->cost + 1e-12) / (bytes * (relief - m->harm)) * taste(s, buf) : m->cost - 1e-12;
 }
 
 static void gather_drops(Search *s)
@@ -163,7 +183,7 @@ static void gather_drops(Search *s)
 }
 
 /* Holding what the bundle at the peak makes shortens it. */
-static double hold_score(Search *s, int32_t buf, int32_t i)
+static double hold_score(Search *s, int32_t buf, int32_t i, bool loose)
 {
 	const Mark *m = &s->s->buf[buf].at[i];
 	int64_t top = stages_peak(s->s), bytes = s->t->buf[buf].bytes;
@@ -172,11 +192,11 @@ static double hold_score(Search *s, int32_t buf, int32_t i)
 	if (!fits_within(s, m, bytes, top - 1) || !stages_try(s->s, buf, i, s->target, &e) || e.left >= top || e.right >= top)
 		return INFINITY;
 	if (e.left > s->target || e.right > s->target || !fits_within(s, m, bytes, s->target))
-		return -1e-30; /* a way on where nothing else is free */
+		return loose ? 1 : INFINITY; /* a way on where nothing else is free */
 	return e.seconds;
 }
 
-static void gather_holds(Search *s)
+static void gather_holds(Search *s, bool loose)
 {
 	int32_t peak = peaks_where(&s->s->peaks);
 	const Stage *st = &s->s->stage[peak];
@@ -188,7 +208,7 @@ static void gather_holds(Search *s)
 			int32_t i = find_mark(&s->s->buf[op->def[d]], peak);
 
 			if (((st->step[k].wanted >> d) & 1) && i > 0)
-				add_candidate(s, hold_score(s, op->def[d], i - 1), op->def[d],
+				add_candidate(s, hold_score(s, op->def[d], i - 1, loose), op->def[d],
 				              s->s->buf[op->def[d]].at[i - 1].stage);
 		}
 	}
@@ -253,7 +273,7 @@ static bool take(Search *s, const Candidate *c, bool first, double next)
 	m = &s->s->buf[c->buf].at[i];
 	right = m[1].stage;
 	if (!m->held) {
-		if (!first || !(hold_score(s, c->buf, i) < INFINITY))
+		if (!first || !(hold_score(s, c->buf, i, true) < INFINITY))
 			return false;
 		stages_flip(s->s, c->buf, i);
 		return true;
@@ -273,9 +293,6 @@ static void note_plan(Search *s)
 {
 	Sketch p = { .seconds = s->plain, .live_bytes = stages_peak(s->s) };
 
-	if (s->plans.len && s->plans.at[s->plans.len - 1].live_bytes <= p.live_bytes &&
-	    s->plans.at[s->plans.len - 1].seconds <= p.seconds + s->s->seconds)
-		return;
 	for (int32_t i = 0; i < s->t->nops; i++)
 		p.n += s->s->stage[i].n;
 	p.replay = ARENA_ARRAY(s->arena, p.n, Replay);
@@ -293,19 +310,21 @@ static void note_plan(Search *s)
 /* Lowers the peak to the target; false where nothing more can be done. */
 static bool evict(Search *s)
 {
-	int64_t low = stages_peak(s->s);
-	int32_t stale = 0, patience = 64 + s->t->nops / 4;
+	double least = INFINITY;
+	int stale = 0;
 
 	s->round++;
-	while (stages_peak(s->s) > s->target && stale < patience) {
+	while (stages_peak(s->s) > s->target && stale < PATIENCE) {
+		double sum = count_above(s);
 		size_t most, done = 0;
 
-		count_above(s);
+		stale = sum < least ? 0 : stale + 1;
+		least = fmin(least, sum);
 		s->cand.len = 0;
 		gather_drops(s);
-		gather_holds(s);
+		gather_holds(s, false);
 		if (s->cand.len == 0)
-			return false;
+			gather_holds(s, true);
 		sort_candidates(s);
 		most = 1 + (size_t)((double)s->cand.len * s->t->nops / GAPS_AT_ONCE);
 		for (size_t k = 0; k < s->cand.len && done < most && stages_peak(s->s) > s->target; k++) {
@@ -313,12 +332,8 @@ static bool evict(Search *s)
 
 			done += take(s, &s->cand.at[k], done == 0, next ? next->score : INFINITY);
 		}
-		if (stages_peak(s->s) < low) {
-			low = stages_peak(s->s);
-			stale = 0;
-		} else {
-			stale++;
-		}
+		if (done == 0)
+			stale = PATIENCE;
 	}
 	return stages_peak(s->s) <= s->target;
 }
@@ -330,14 +345,16 @@ static bool restore_some(Search *s)
 	bool any = false;
 
 	s->cand.len = 0;
+	peaks_read(&s->s->peaks, s->live);
+	s->s->work += s->t->nops + s->t->nbufs;
 	for (int32_t b = 0; b < s->t->nbufs; b++)
 		for (int32_t i = 0; i + 1 < s->s->buf[b].n; i++) {
 			const Mark *m = &s->s->buf[b].at[i];
 			int64_t bytes = s->t->buf[b].bytes;
 			Effect e;
 
-			if (m->held || !fits_within(s, m, bytes, s->target) || !stages_try(s->s, b, i, s->target, &e) ||
-			    e.seconds >= 0 || e.left > s->target || e.right > s->target)
+			if (m->held || (m->stage + 1 < m[1].stage && s->live[m->stage + 1] + bytes > s->target) ||
+			    !fits_within(s, m, bytes, s->target) || !stages_try(s->s, b, i, s->target, &e) || e.seconds >= 0 || e.left > s->target || e.right > s->target)
 				continue;
 			add_candidate(s, e.seconds / (double)bytes, b, m->stage);
 		}
@@ -391,29 +408,49 @@ static Search begin(const Timeline *t, Arena *a, Arena *scratch, double max_seco
 		s.plain += t->op[i].seconds;
 	s.limit = max_seconds - s.plain;
 	s.s = stages_new(t, scratch);
-	s.live = ARENA_ARRAY(scratch, t->nops, int64_t);
-	s.above = ARENA_ARRAY(scratch, t->nops + 1, double);
 	note_plan(&s);
 	return s;
 }
 
+/* Descends from the plan without replays to the smallest that can be reached, each target a little below the last peak. */
+static void descend(Search *s, double ratio)
+{
+	arena_reset(s->scratch);
+	s->cand.at = NULL;
+	s->cand.len = s->cand.cap = 0;
+	s->made.at = NULL;
+	s->made.len = s->made.cap = 0;
+	s->s = stages_new(s->t, s->scratch);
+	s->live = ARENA_ARRAY(s->scratch, s->t->nops, int64_t);
+	s->above = ARENA_ARRAY(s->scratch, s->t->nops + 1, double);
+	s->work += 16 * ((int64_t)s->t->nops + s->t->nbufs);
+	do {
+		s->target = (int64_t)((double)(stages_peak(s->s) + s->t->var_bytes) * ratio) - s->t->var_bytes;
+		if (s->target > 0 && evict(s))
+			restore(s);
+		note_plan(s);
+		stages_keep(s->s);
+	} while (s->target > 0 && stages_peak(s->s) <= s->target && s->s->work < WORK + WORK_AN_OP * (int64_t)s->t->nops);
+	s->work += s->s->work;
+}
+
+/* How far below the last peak the next target is, as a share of it. */
+static double stride(int32_t nops)
+{
+	return nops < 600 ? 0.01 : nops < 6000 ? 0.02 : nops < 30000 ? 0.03 : 0.05;
+}
+
 Trajectory recompute_trajectory(const Timeline *t, Arena *a, double max_seconds)
 {
+	static const double biases[] = { 0, 0.5, 2, 8 };
 	Arena *scratch = arena_new();
 	Search s = begin(t, a, scratch, max_seconds);
-	double total = (double)(stages_peak(s.s) + t->var_bytes), ratio = t->nops < FINE_OPS ? 0.99 : 0.97;
 	Trajectory tr;
-	bool more = t->nops > 0;
-
-	while (more) {
-		total *= ratio;
-		s.target = (int64_t)total - t->var_bytes;
-		more = s.target > 0 && evict(&s);
-		if (more)
-			restore(&s);
-		note_plan(&s);
-		stages_keep(s.s);
-	}
+	do { /* of three descents the second and the third take longer strides */
+		s.bias = biases[s.descent % 4];
+		descend(&s, 1 - stride(t->nops) * (1 + s.descent % 3));
+		s.descent++;
+	} while (s.work + s.work / s.descent < WORK && s.descent < MOST_DESCENTS && s.plans.len > 2);
 	tr = undominated(&s);
 	arena_free(scratch);
 	return tr;

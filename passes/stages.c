@@ -261,8 +261,8 @@ static bool touched_by(const TStep *step, const TOp *op, int32_t k)
 	return k < op->nuse || !step->replay || (step->wanted >> (k - op->nuse)) & 1;
 }
 
-/* Makes the bundle that stage t needs as things are held now: in s->step. */
-static bool build(Stages *s, int32_t t)
+/* Makes the bundle that stage t needs as things are held now: in s->step. `starts`: held gaps may begin here. */
+static bool build(Stages *s, int32_t t, bool starts)
 {
 	const TOp *op = &s->t->op[t];
 	const Stage *old = &s->stage[t];
@@ -270,19 +270,24 @@ static bool build(Stages *s, int32_t t)
 	s->epoch++;
 	s->n = 0;
 	s->step_seconds = 0;
+	s->started = false;
 	for (int32_t k = 0; k < op->nuse; k++)
 		if (!(state_at(s, op->use[k], t) & IN) && !in_bundle(s, op->use[k]) && !need(s, t, op->use[k]))
 			return false;
-	for (int32_t i = 0; i < old->n; i++) { /* what is made here to be held on */
+	for (int32_t i = 0; i < old->n && starts; i++) { /* what is made here to be held on */
 		const TOp *r = &s->t->op[old->step[i].op];
 
 		for (int32_t k = 0; k < r->nuse + r->ndef; k++) {
 			int32_t buf = touches(r, k);
 
-			if (touched_by(&old->step[i], r, k) && (state_at(s, buf, t) & (IN | OUT)) == OUT &&
-			    !in_bundle(s, buf) && s->t->buf[buf].op != t && !need(s, t, buf))
+			if (!touched_by(&old->step[i], r, k) || (state_at(s, buf, t) & (IN | OUT)) != OUT ||
+			    s->t->buf[buf].op == t)
+				continue;
+			s->started = true;
+			if (!in_bundle(s, buf) && !need(s, t, buf))
 				return false;
 		}
+		s->work += r->nuse + r->ndef;
 	}
 	return true;
 }
@@ -440,6 +445,7 @@ static void install(Stages *s, int32_t t)
 
 	record(s, (Change){ .kind = SET_BUNDLE, .a = t, .stage = old });
 	st->n = s->n;
+	st->starts = s->started;
 	st->step = NULL;
 	st->room = 0;
 	if (s->n)
@@ -467,7 +473,7 @@ static void install(Stages *s, int32_t t)
 static void refresh(Stages *s, int32_t t)
 {
 	int64_t inner;
-	bool good = build(s, t);
+	bool good = build(s, t, s->stage[t].starts);
 
 	assert(good);
 	(void)good;
@@ -489,6 +495,10 @@ void stages_flip(Stages *s, int32_t buf, int32_t i)
 	int64_t bytes = s->t->buf[buf].bytes;
 
 	assert(i + 1 < m->n);
+	if (!m->at[i].held)
+		s->stage[left].starts = true;
+	else if (m->at[i + 1].held)
+		s->stage[right].starts = true;
 	add_bytes(s, left + 1, right, m->at[i].held ? -bytes : bytes);
 	set_held(s, buf, i, !m->at[i].held);
 	s->dirty.len = 0;
@@ -540,16 +550,19 @@ bool stages_try(Stages *s, int32_t buf, int32_t i, int64_t fit, Effect *e)
 
 	*e = (Effect){ 0 };
 	m->held = !m->held;
-	good = build(s, right);
+	good = build(s, right, s->stage[right].starts || (!m->held && m[1].held));
 	if (good) {
 		e->seconds = s->step_seconds - s->stage[right].seconds;
 		if (s->n > 1 && m->held == false)
 			e->shared = shared_seconds(s, right, buf, fit);
 		e->right = peaks_at(&s->peaks, right) - s->stage[right].inner + simulate(s, right);
-		good = build(s, left);
-		assert(good);
-		e->seconds += s->step_seconds - s->stage[left].seconds;
-		e->left = peaks_at(&s->peaks, left) - s->stage[left].inner + simulate(s, left);
+		e->left = peaks_at(&s->peaks, left);
+		if (m->held || e->left == stages_peak(s) || (i > 0 && !m[-1].held)) {
+			good = build(s, left, s->stage[left].starts || m->held);
+			assert(good);
+			e->seconds += s->step_seconds - s->stage[left].seconds;
+			e->left += simulate(s, left) - s->stage[left].inner;
+		}
 	}
 	m->held = !m->held;
 	return good;

@@ -16,7 +16,7 @@ typedef struct Mark {
 	bool replay;    /* a replay of the bundle reads it or makes it */
 	bool held;      /* over the gap to the next mark; false for the last one */
 	int32_t round;  /* for the search: when it found out ... */
-	double cost;    /* ... what dropping the gap costs */
+	double cost, harm; /* ... what dropping the gap costs, in seconds, and in bytes at its end by bytes of the buffer */
 } Mark;
 
 typedef struct Marks {
@@ -27,6 +27,7 @@ typedef struct Marks {
 typedef struct Stage {
 	TStep *step;    /* the bundle; never written once it is there */
 	int32_t n, room; /* `room`: size class of the array */
+	bool starts;    /* it may make buffers that nobody here reads, to be held on */
 	double seconds;
 	int64_t inner;  /* most bytes at one of its steps, of what the stage touches */
 } Stage;
@@ -48,6 +49,7 @@ typedef struct Stages {
 	TStep *step;
 	int32_t n;
 	double step_seconds;
+	bool started;   /* it makes something to be held on */
 	int32_t epoch;
 	int32_t *made, *state_of, *step_of, *slot_of; /* epochs and numbers, by buffer; step_of by op */
 	int32_t *step_epoch, *slot_epoch;
@@ -66,7 +68,7 @@ Stages *stages_new(const Timeline *t, Arena *a);
 typedef struct Effect {
 	double seconds;        /* more (or, below zero, less) of them */
 	double shared;         /* of those, what is saved where replays that become double are held from one to the other */
-	int64_t left, right;   /* the peaks of the stages at both ends of the gap */
+	int64_t left, right;   /* the peaks of the stages at both ends of the gap, or (of `left`, where it is not the highest) more */
 } Effect;
 
 /* Looks at flipping the gap after mark i of a buffer, which is held or not. False where that cannot be done: what is needed at its
