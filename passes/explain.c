@@ -160,6 +160,10 @@ static void explain_replays(FILE *out, Arena *a, const View *v, const PlanSummar
 		report_seconds(a, s->recompute_seconds),
 		percent(s->recompute_seconds, s->step_seconds),
 		size_text(a, s->recompute_bytes_saved));
+	if (s->step_seconds_bound > 0)
+		fprintf(out, "No plan with these parts and this order takes less than %s within the budget: this one is at most %.1f %% slower\n",
+			report_seconds(a, s->step_seconds_bound),
+			100 * (s->step_seconds / s->step_seconds_bound - 1));
 	for (int32_t i = 0; i < n; i++) {
 		if (i >= LINES) {
 			rest += cost[i].seconds;

@@ -18,6 +18,7 @@
 #include "planner.h"
 
 #include "accumulate.h"
+#include "bound.h"
 #include "chunk.h"
 #include "cost.h"
 #include "fuse.h"
@@ -695,6 +696,20 @@ static bool prepare(Planner *p)
 	return place_one_sample(p);
 }
 
+/* What is known about all plans like the chosen one: how fast they are at best within the budget. */
+static void add_bound(Planner *p, const Choice *c, PlanSummary *out)
+{
+	Arena *scratch = arena_new();
+	const Timeline *t = c->candidate->timeline;
+	int64_t bytes = (p->o->budget < out->unlimited_arena_bytes ? p->o->budget : out->unlimited_arena_bytes) - t->var_bytes;
+	double plain = c->candidate->trajectory.plan[0].seconds;
+
+	out->step_seconds_bound = c->seconds;
+	if (out->recompute_nodes > 0)
+		out->step_seconds_bound = fmin(c->seconds, plain + bound_replay_seconds(t, scratch, bytes, c->seconds - plain));
+	arena_free(scratch);
+}
+
 static PlannerResult run(Planner *p, PlanSummary *out, PlanStudy *study)
 {
 	const Choice *least, *chosen;
@@ -712,6 +727,7 @@ static PlannerResult run(Planner *p, PlanSummary *out, PlanStudy *study)
 	}
 	if (study)
 		study_around(p, chosen, least, study);
+	add_bound(p, chosen, out);
 	materialize(p, chosen);
 	return place_batched(p, chosen->candidate->micro_batch, out->arena_bytes) ? PLAN_OK : PLAN_FAILED;
 }

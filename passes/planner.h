@@ -20,6 +20,7 @@ typedef struct PlanSummary {
 	PlanBytes peak;                /* what is live at the peak, by kind; sums to the live bytes there */
 	int64_t recompute_nodes, recompute_bytes_saved;
 	double recompute_seconds;
+	double step_seconds_bound;     /* no plan of this micro-batch and order within the budget is faster (bound.h); 0: not asked */
 } PlanSummary;
 
 typedef struct PlannerOptions {

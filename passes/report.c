@@ -60,6 +60,8 @@ static json_t *plan_object(const Module *m, const PlanSummary *s, const ReportNa
 	put_int(o, "unlimited_arena_bytes", s->unlimited_arena_bytes);
 	put_int(o, "min_budget_bytes", s->min_budget_bytes);
 	put_real(o, "predicted_step_seconds", s->step_seconds);
+	if (s->step_seconds_bound > 0)
+		put_real(o, "step_seconds_bound", s->step_seconds_bound);
 	put_real(o, "plan_seconds", n->plan_seconds);
 	put_real(o, "compile_seconds", n->compile_seconds);
 	json_object_set_new(o, "bytes", bytes_object(&s->peak));
