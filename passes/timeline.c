@@ -16,6 +16,9 @@
 
 #include <assert.h>
 
+/* Up to so many lives placements are searched for, with so much work each (pack.h). */
+enum { SEARCHED_RECTS = 4000, PLACE_WORK = PACK_WORK_PER_SECOND / 50 };
+
 typedef struct Build {
 	Timeline *t;
 	const PassCtx *cx;
@@ -442,6 +445,28 @@ TLives timeline_lives(const Timeline *t, Arena *a, TPlan *p, int64_t *live)
 	return (TLives){ .at = l.at, .n = (int32_t)l.len };
 }
 
+/* The quick way first; where that leaves gaps, the search, which is what small and tight plans need. */
+static int64_t place_rects(Arena *a, PackRect *r, size_t n, int64_t target, int rounds)
+{
+	int64_t bound = pack_lower_bound(a, r, n), height = pack_place(a, r, n, target, n > SEARCHED_RECTS ? rounds : 0);
+	double sum = 0;
+	PackRect *tight;
+	PackResult found;
+
+	for (size_t i = 0; i < n; i++)
+		sum += (double)r[i].size;
+	if (height <= target || height <= bound + (bound >> 11) || n > SEARCHED_RECTS || sum > 0x1p60)
+		return height;
+	tight = ARENA_ARRAY(a, n, PackRect);
+	memcpy(tight, r, n * sizeof *r);
+	found = pack_search(a, tight, n, bound, PLACE_WORK);
+	if (found.height < height) {
+		memcpy(r, tight, n * sizeof *r);
+		height = found.height;
+	}
+	return height;
+}
+
 int64_t timeline_place(const Timeline *t, Arena *a, const TLives *l, int64_t target, int rounds, int64_t *offset)
 {
 	PackRect *r = ARENA_ARRAY(a, l->n, PackRect);
@@ -460,7 +485,7 @@ int64_t timeline_place(const Timeline *t, Arena *a, const TLives *l, int64_t tar
 		rect[k] = (int32_t)n;
 		r[n++] = (PackRect){ .lower = life->from, .upper = life->to + 1, .size = life->bytes };
 	}
-	height = pack_place(a, r, n, target - t->var_bytes, rounds);
+	height = place_rects(a, r, n, target - t->var_bytes, rounds);
 	for (int32_t k = 0; k < l->n; k++)
 		offset[k] = t->var_bytes + r[rect[k]].offset;
 	return t->var_bytes + height;
