@@ -3,19 +3,21 @@
  *     h = gelu(u) ... [peak] ... dw = matmul(h, dy)   ==>   h = gelu(u) ... [peak] ... h' = gelu(u); dw = matmul(h', dy)
  *
  * The state of the search (stages.c) says over which gaps between two uses a buffer is held; the replays follow from that.
- * Targets for the peak descend geometrically. For each:
+ * A descent takes the plan that holds everything to ever lower targets for the peak, each a little below the last peak:
  *
  *   1. evict: among the held gaps that lie over stages above the target, drop the one with the fewest seconds per byte and stage
  *      relieved, until no stage is above it. Seconds count what the replay must itself replay, less what two bundles then share:
- *      where a replay makes a value that a later stage replays too, it is held from one to the other if it fits.
+ *      where a replay makes a value that a neighbouring stage replays too, it is held from one to the other if it fits. A stage may rise
+ *      above the target as long as others sink by more: so a flat profile is no dead end.
  *      At the peak itself, gaps that end or begin there are candidates as well, and so is holding what its bundle makes.
  *   2. restore: hold what fits below the target again, the most seconds per byte first.
- *   3. exchange (as far as the work limit goes): hold one gap more, evict and restore again, keep the better of both.
  *
- * Each new low of the peak is a plan. Those that are beaten in bytes and seconds by another are left out.
+ * Descents after the first weigh each buffer by a factor of its own and take longer strides (as greedy randomized searches do: Feo and
+ * Resende, "Greedy Randomized Adaptive Search Procedures", 1995, here with fixed numbers), within a limit of work: hundreds for a chain
+ * of thirty operations, one for a thousand. All their plans are pooled; those that another beats in bytes and seconds are left out.
  *
- * Looking at a gap costs a walk over what is replayed at its end. The seconds found are remembered with the gap and looked at again
- * before it is dropped, so most rounds look at few. Many gaps go in one round where there are very many.
+ * Looking at a gap costs a walk over what is replayed at its end. The seconds found are remembered with the gap for one target and looked
+ * at again before it is dropped. Many gaps go in one round where there are very many.
  *
  * Invariants: effects (assign, output) and carried sums are never replayed; a replay that reads a variable comes before
  * the variable is overwritten; a replay stays in the loop of its producer (all in stages.c). The result depends on the timeline and
