@@ -10,6 +10,7 @@ for torch.optim.Adafactor, on a CPU).
     gpt2-whole.jsonl, gpt2-lora.jsonl           it trains as a whole; its adapters alone
     gpt2-merged.safetensors     two weights with their adapters merged, after that
     tokens.bin                  what it reads
+    llama-hf.safetensors, .jsonl                a small Llama with the names and buffers of public checkpoints, in f16
 
 The fixtures are committed; this script is needed only to make new ones:  python3 tests/oracle/make_tuning.py
 """
@@ -22,6 +23,7 @@ import torch
 import torch.nn.functional as F
 
 import make_fixtures as base
+import zoo_networks
 from networks import Convnet, Gpt, Mlp
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -214,7 +216,7 @@ class Gpt2(Gpt):
 
 def save(path, tensors):
     """safetensors with each tensor in its own type."""
-    names = {torch.float32: "F32", torch.bfloat16: "BF16", torch.bool: "BOOL"}
+    names = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.bool: "BOOL"}
     head, at, parts = {"__metadata__": {"format": "pt"}}, 0, []
     for name, t in tensors.items():
         data = bytes(t.contiguous().flatten().view(torch.uint8).tolist())
@@ -282,9 +284,28 @@ def write_gpt2():
     save(os.path.join(OUT, "gpt2-merged.safetensors"), merged)
 
 
+def write_llama():
+    """make_zoo.py's weights, rounded."""
+    T = 16
+    net = zoo_networks.Llama(T, 24, 2, 4, 2, 32, 5)
+    stored = {k: v.half() for k, v in read_safetensors(os.path.join(OUT, "zoo-llama.safetensors")).items()}
+    public = dict(stored)
+    for i in range(net.layers):
+        public["model.layers.%d.self_attn.rotary_emb.inv_freq" % i] = 1.0 / 10000 ** (torch.arange(0, 6, 2) / 6)
+    save(os.path.join(OUT, "llama-hf.safetensors"), public)
+    p = {k: v.float().requires_grad_(True) for k, v in stored.items()}
+    data = base.Text(base.make_text(1000), T)
+
+    def loss_at(step):
+        x, y = data.sample(step)
+        return net.loss(p, x, y)
+    write_lines("llama-hf", steps_of(p, loss_at, 1e-2))
+
+
 def main():
     write_frozen()
     write_gpt2()
+    write_llama()
     base.write_safetensors(os.path.join(OUT, "tuning.safetensors"), START)
     with open(os.path.join(OUT, "tuning.txt"), "w") as f:
         for name, case in CASES.items():
