@@ -17,7 +17,7 @@
 #include <assert.h>
 
 /* Up to so many lives placements are searched for, with so much work each (pack.h). */
-enum { SEARCHED_RECTS = 4000, PLACE_WORK = PACK_WORK_PER_SECOND / 50 };
+enum { SEARCHED_RECTS = 1000, PLACE_WORK = PACK_WORK_PER_SECOND / 50 };
 
 typedef struct Build {
 	Timeline *t;
