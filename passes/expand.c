@@ -1,7 +1,7 @@
 /* expand: func @forward, as the front end built it, becomes the functions that a trainer runs.
  *
  *     forward  ─┬─> step      training: loss over the whole batch
- *               ├─> eval      loss, weight, and for classes correct, counted;  eval1 at batch 1
+ *               ├─> eval      loss, weight, and for classes correct, correct_top, counted;  eval1 at batch 1
  *               └─> predict   the values that the model computes;  predict1 at batch 1
  *     variables ──> init      assigns their initial values
  *
@@ -173,6 +173,23 @@ static Value *weight_of(Builder *b, const Node *macro, Value *target, Value *val
 	return ir_cast(b, ir_reduce_all(b, OP_sum, each), DT_F32);
 }
 
+/* Of each target, whether at most k classes have a logit that is not below its own: itself, equals, and what is not a
+ * number count against it. */
+static Value *among_top(Builder *b, Value *logits, Value *target, const IntList *last, int64_t k)
+{
+	Type column = target->type, row = type_scalar(DT_I32);
+	column.dim[column.ndim++] = 1;
+	row.ndim = 1;
+	row.dim[0] = logits->type.dim[logits->type.ndim - 1];
+	Value *classes = ir_value(b, OP_iota, 0, NULL, NULL, &row);
+	Value *hit = ir_binary(b, OP_eq, classes, ir_cast(b, ir_reshape(b, target, column), DT_I32));
+	Value *own = ir_select(b, hit, logits, ir_scalar(b, logits->type.dtype, 0));
+	own = ir_reduce(b, OP_sum, own, last, true);
+	Value *above = ir_unary(b, OP_not, ir_binary(b, OP_lt, logits, own));
+	above = ir_reduce(b, OP_sum, ir_cast(b, above, DT_I32), last, false);
+	return ir_binary_c(b, OP_le, above, (double)k);
+}
+
 /* Outputs of eval beside the loss. */
 static void count_samples(Func *f, const Node *macro, Builder *b)
 {
@@ -195,6 +212,10 @@ static void count_samples(Func *f, const Node *macro, Builder *b)
 	ir_output(b, "weight", macro->nargs == 3 ? weight_of(b, macro, target, valid) : count);
 	ir_output(b, "correct", sum_f32(b, ir_binary(b, OP_and, hit, valid)));
 	ir_output(b, "counted", count);
+	int64_t k = (int64_t)ir_setting_num(ir_find_section(f->module, "train", ""), "top_k", 0);
+	if (k > 0)
+		ir_output(b, "correct_top",
+			  sum_f32(b, ir_binary(b, OP_and, among_top(b, logits, target, &last, k), valid)));
 }
 
 static bool make_eval(Func *forward, const char *name, int64_t batch)

@@ -106,6 +106,8 @@ const char *eval_text(const EvalResult *r, char out[128])
 	out[0] = 0;
 	if (r->has_accuracy)
 		n += (size_t)snprintf(out + n, 128 - n, ", accuracy %.2f %%", 100 * r->accuracy);
+	if (r->has_top)
+		n += (size_t)snprintf(out + n, 128 - n, ", top-k %.2f %%", 100 * r->top_accuracy);
 	if (r->of_text)
 		n += (size_t)snprintf(out + n, 128 - n, ", perplexity %.4g", exp(r->loss));
 	if (r->of_bytes)
@@ -121,6 +123,9 @@ void json_eval(JsonLine *j, const char *prefix, const EvalResult *r)
 	snprintf(key, sizeof key, "%saccuracy", prefix);
 	if (r->has_accuracy)
 		json_num(j, key, r->accuracy);
+	snprintf(key, sizeof key, "%stop_k_accuracy", prefix);
+	if (r->has_top)
+		json_num(j, key, r->top_accuracy);
 	snprintf(key, sizeof key, "%sperplexity", prefix);
 	if (r->of_text)
 		json_num(j, key, exp(r->loss));

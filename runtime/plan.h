@@ -74,7 +74,7 @@ typedef struct PlanStep {
 } PlanStep;
 
 typedef struct PlanOutput {
-	const char *name; /* loss weight correct grad_norm lr predict */
+	const char *name; /* loss weight correct correct_top counted grad_norm lr predict */
 	PlanDType dtype;
 	int32_t ndim;
 	int64_t dim[PLAN_MAX_DIMS];

@@ -152,8 +152,8 @@ bool trainer_step(Trainer *t, StepResult *r, RunBad *bad, Fail *f)
 /* ---- evaluation ----------------------------------------------------------------------------- */
 
 typedef struct Totals {
-	double loss, weight, correct, counted;
-	bool has_accuracy;
+	double loss, weight, correct, top, counted;
+	bool has_accuracy, has_top;
 } Totals;
 
 static bool eval_batch(Trainer *t, const PlanFunc *func, DataSplit split, int64_t first,
@@ -161,7 +161,7 @@ static bool eval_batch(Trainer *t, const PlanFunc *func, DataSplit split, int64_
 {
 	DataCursor cursor = data_at_sample(t->data, split, first);
 	RunCall call = call_of(t, &cursor);
-	double loss = 0, weight = (double)func->batch, correct, counted = weight;
+	double loss = 0, weight = (double)func->batch, correct, counted = weight, top = 0;
 	if (!run_call(&t->run, func, &call, f))
 		return false;
 	if (call.bad.step)
@@ -180,6 +180,8 @@ static bool eval_batch(Trainer *t, const PlanFunc *func, DataSplit split, int64_
 		sum->correct += correct;
 		sum->counted += counted;
 		sum->has_accuracy = true;
+		sum->has_top = run_output(&t->run, func, "correct_top", &top);
+		sum->top += top;
 	}
 	return true;
 }
@@ -219,6 +221,8 @@ bool trainer_eval(Trainer *t, DataSplit split, EvalResult *r, Fail *f)
 	r->loss = sum.weight > 0 ? sum.loss / sum.weight : NAN;
 	r->has_accuracy = sum.has_accuracy;
 	r->accuracy = sum.counted > 0 ? sum.correct / sum.counted : 0;
+	r->has_top = sum.has_top;
+	r->top_accuracy = sum.counted > 0 ? sum.top / sum.counted : 0;
 	/* Classes of text, one a token: the loss is their cross-entropy. */
 	r->of_text = sum.has_accuracy && data_tokens(t->data) > 0;
 	r->of_bytes = r->of_text && data_of_bytes(t->data);

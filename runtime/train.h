@@ -38,8 +38,8 @@ typedef struct StepResult {
 } StepResult;
 
 typedef struct EvalResult {
-	double loss, accuracy;
-	bool has_accuracy;
+	double loss, accuracy, top_accuracy;
+	bool has_accuracy, has_top; /* has_top: the plan says `top_k` */
 	bool of_text;   /* the loss is the mean of -log p over the elements of a text ... */
 	bool of_bytes;  /* ... which are bytes */
 	int64_t samples;
