@@ -360,7 +360,8 @@ void ir_unlink(Node *n);
 void ir_move_before(Node *n, Node *before);
 /* Replaces every use of `from` in the block (and nested loop bodies) by `to`. */
 void ir_replace_uses(Block *b, Value *from, Value *to);
-/* Removes nodes without effects whose results are unused; returns how many. Numbers the function anew. */
+/* Removes nodes without effects whose results are unused; returns how many. Of the replays of a removed node the first
+ * stands for it from then on. Numbers the function anew. */
 int ir_dce(Func *f);
 /* Result 0 shares argument 0's storage: reshape, batch_sum, stop_gradient of a dense value; slice where it is one
  * contiguous range; slice on the last axis where every user accepts a row stride (then ld is set by `inplace`). */

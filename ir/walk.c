@@ -121,14 +121,23 @@ static int sweep_fused(Block *b, Arena *scratch)
 	return sweep(b, ARENA_ARRAY(scratch, values, bool), scratch);
 }
 
-/* A replay of a removed node is no replay any more. */
-static void forget_removed(Block *b)
+/* The first replay of a removed node stands for it: it is no replay any more, and those behind it in its block are
+ * replays of it. The removed node's own link says who that is. */
+static void replace_removed(Block *b)
 {
 	for (Node *n = b->first; n; n = n->next) {
-		if (n->replay_of && !n->replay_of->parent)
+		bool moved = false;
+		while (n->replay_of && !n->replay_of->parent) {
+			Node *gone = n->replay_of;
+			n->replay_of = gone->replay_of;
+			if (!gone->replay_of)
+				gone->replay_of = n;
+			moved = true;
+		}
+		if (moved && n->replay_of && n->replay_of->parent != b)
 			n->replay_of = NULL;
 		if (n->op == OP_loop)
-			forget_removed(n->body);
+			replace_removed(n->body);
 	}
 }
 
@@ -140,7 +149,7 @@ int ir_dce(Func *f)
 	int removed = sweep(f->body, ARENA_ARRAY(scratch, values, bool), scratch);
 	arena_free(scratch);
 	if (removed)
-		forget_removed(f->body);
+		replace_removed(f->body);
 	ir_number(f, NULL);
 	return removed;
 }

@@ -197,6 +197,12 @@ static void test_dce(Test *t)
 	       "  %4 = var {name = \"w\"} : f32[8]\n"
 	       "  fused %4, %2 {\n    (%a0 : f32[8], %a1 : f32[8])\n    assign %a0, %a1\n    yield\n  }\n"
 	       "  %5 = add %1, %3 : f32[8]\n  output %5 {name = \"y\"}\n}\n");
+	m = read(t, "%0 = input {name = \"x\"} : f32[8]\n%1 = neg %0 : f32[8]\n%2 = replay(%1) neg %0 : f32[8]\n"
+		    "%3 = replay(%1) neg %0 : f32[8]\n%4 = add %2, %3 : f32[8]\noutput %4 {name = \"y\"}\n");
+	check(t, ir_dce(m->funcs) == 1, "dead: a node of which there are replays");
+	prints(t, "the first replay of a dead node stands for it", m->funcs,
+	       "func @step batch 4 {\n  %0 = input {name = \"x\"} : f32[8]\n  %1 = neg %0 : f32[8]\n"
+	       "  %2 = replay(%1) neg %0 : f32[8]\n  %3 = add %1, %2 : f32[8]\n  output %3 {name = \"y\"}\n}\n");
 }
 
 static void test_views(Test *t)
