@@ -1,4 +1,4 @@
-/* The dual bound on replays (see bound.h).
+/* The dual bound on replays (see bound.h), over the plans in which each operation runs where it stands, and perhaps again later.
  *
  * Between two operations that touch a buffer, one after the other, lies a gap. Whatever the plan, as long as the operations keep
  * their order: either the buffer is held over the whole gap, and its bytes count at every operation within; or it is not

@@ -4,7 +4,7 @@
 
 #include "timeline.h"
 
-/* Seconds of replays that no plan avoids which keeps the order of the timeline's operations and whose live bytes (without
+/* Seconds of replays that no plan avoids which runs every operation where it stands in the timeline and whose live bytes (without
  * variables) stay within `bytes`; INFINITY where the operations alone need more. `known`: seconds of replays of some such
  * plan, or INFINITY; it only steers the search for a good bound. */
 double bound_replay_seconds(const Timeline *t, Arena *scratch, int64_t bytes, double known);

@@ -5,9 +5,9 @@
  * by predicted seconds; the answer for a budget is the first whose placed arena fits.
  *
  * The candidates are the most even splits into any number of parts (60: 60, 30, 20, 15, 12, 10, 9 with a rest of 6, ..), but
- * no two that are closer than a sixteenth where they leave a rest. One without a replay that takes as long as another's plan
+ * no two that are closer than an eighth where they leave a rest. One without a replay that takes as long as another's plan
  * which needs less than any of its own could is left out: it would never be an answer. Chunks are tried where the head is a notable
- * part of the least that its micro-batch can do with, twice as many each time, until one part of the head no longer is.
+ * part of the least that its micro-batch can do with, four times as many each time, until one part of the head no longer is.
  *
  * Why the promises hold: the set of plans and their arenas do not depend on the budget. If b1 < b2 and the answer for b1 had the
  * larger arena, it would not come before the answer for b2 in the order (it would be that answer) nor after it (the
@@ -56,6 +56,7 @@ typedef struct Planner {
 	Choice *choice; /* fastest first */
 	size_t nchoices;
 	int64_t floor;  /* what init and the one-sample functions need */
+	int64_t work;   /* for the search of each candidate */
 } Planner;
 
 /* ---- candidates ---- */
@@ -139,6 +140,21 @@ static bool is_beaten(const Planner *p, double seconds, int64_t bytes)
 
 /* ---- which micro-batches ---- */
 
+enum {
+	HEAD_SHARE = 8,    /* a head below 1/8 of the rest is not worth a cut */
+	CHUNKS_RATIO = 4,  /* so many times as many are tried next */
+	CHUNKS_TRIED = 64, /* at most; --chunks takes more */
+	SMALL_OPS = 600
+};
+
+/* The candidates share the work; what is small anyway gets its due. */
+static int64_t work_on(const Planner *p, const Timeline *t)
+{
+	int64_t least = t->nops < SMALL_OPS ? RECOMPUTE_WORK / 4 : 0;
+
+	return p->work > least ? p->work : least;
+}
+
 /* Fills *c, of which micro-batch and chunks are given, and adds it where it may win. */
 static bool add_candidate(Planner *p, Candidate *c, double *max_seconds)
 {
@@ -156,7 +172,7 @@ static bool add_candidate(Planner *p, Candidate *c, double *max_seconds)
 		return true;
 	}
 	if (p->o->recompute)
-		c->trajectory = recompute_trajectory(c->timeline, p->arena, *max_seconds);
+		c->trajectory = recompute_trajectory(c->timeline, p->arena, *max_seconds, work_on(p, c->timeline));
 	/* The first candidate, the largest micro-batch, is the measure of slowness. */
 	if (p->candidates.len == 0)
 		*max_seconds = c->trajectory.plan[0].seconds * p->o->max_slowdown;
@@ -165,11 +181,6 @@ static bool add_candidate(Planner *p, Candidate *c, double *max_seconds)
 	vec_push(p->arena, &p->candidates, *c);
 	return true;
 }
-
-enum {
-	HEAD_SHARE = 32,  /* a head below 1/32 of the rest is not worth a cut */
-	CHUNKS_TRIED = 32 /* at most; --chunks takes more */
-};
 
 /* The candidates of one micro-batch: the head whole, then in ever more chunks. */
 static bool add_candidates(Planner *p, int64_t micro_batch, double *max_seconds)
@@ -181,7 +192,7 @@ static bool add_candidates(Planner *p, int64_t micro_batch, double *max_seconds)
 		return false;
 	most = whole.head.rows < CHUNKS_TRIED ? whole.head.rows : CHUNKS_TRIED;
 	least = whole.least;
-	for (int64_t n = 2; p->o->chunks == 0 && n <= most && whole.head.bytes / (n / 2) >= least / HEAD_SHARE; n *= 2) {
+	for (int64_t n = CHUNKS_RATIO; p->o->chunks == 0 && n <= most && whole.head.bytes / (n / CHUNKS_RATIO) >= least / HEAD_SHARE; n *= CHUNKS_RATIO) {
 		Candidate c = { .micro_batch = micro_batch, .chunks = n };
 
 		if (!add_candidate(p, &c, max_seconds))
@@ -214,7 +225,21 @@ static bool is_candidate(const Func *step, int64_t b, int64_t before)
 {
 	if (b < step->batch && !accumulate_has_variance(step, b, NULL))
 		return false;
-	return step->batch % b == 0 || before - b >= before / 16;
+	return step->batch % b == 0 || 8 * (before - b) >= before;
+}
+
+/* How many micro-batches are candidates: the search shares its work among them. Also where one is asked for, whose plans then are those
+ * that it has among the others. */
+static int64_t count_parts(const Func *step)
+{
+	int64_t n = 0, before = 0;
+
+	for (int64_t b = step->batch; b >= 1; b = smaller_part(step->batch, b))
+		if (is_candidate(step, b, before)) {
+			before = b;
+			n++;
+		}
+	return n;
 }
 
 static bool make_candidates(Planner *p)
@@ -225,6 +250,7 @@ static bool make_candidates(Planner *p)
 	double max_seconds = 1e300;
 	bool whole_only = !accumulate_possible(step, &why) && !p->o->allow_microbatch_stats;
 
+	p->work = whole_only ? RECOMPUTE_WORK : RECOMPUTE_WORK / count_parts(step);
 	if (p->o->micro_batch > 0)
 		return add_candidates(p, p->o->micro_batch, &max_seconds);
 	for (int64_t b = step->batch; b >= 1; b = smaller_part(step->batch, b)) {
@@ -465,6 +491,19 @@ static void sum_peak(const Timeline *t, const TPlan *p, const TLives *l, PlanByt
 	}
 }
 
+/* Operations that run again: a replay in the plan may be the first run of one that has moved. */
+static int64_t count_replays(const Timeline *t, const TPlan *p, Arena *scratch)
+{
+	bool *ran = ARENA_ARRAY(scratch, t->nops, bool);
+	int64_t n = 0;
+
+	for (int32_t i = 0; i < p->nsteps; i++) {
+		n += ran[p->step[i].op];
+		ran[p->step[i].op] = true;
+	}
+	return n;
+}
+
 /* `least` is the answer to the smallest budget. */
 static void summarize(Planner *p, const Choice *c, const Choice *least, int64_t budget, PlanSummary *out)
 {
@@ -488,8 +527,7 @@ static void summarize(Planner *p, const Choice *c, const Choice *least, int64_t 
 	out->unlimited_arena_bytes = arena_of(p, &p->choice[0]);
 	sum_variables(p->m, out);
 	sum_peak(t, &plan, &lives, &out->peak);
-	for (int32_t i = 0; i < plan.nsteps; i++)
-		out->recompute_nodes += plan.step[i].replay;
+	out->recompute_nodes = count_replays(t, &plan, scratch);
 	out->recompute_seconds = c->seconds - plain->seconds;
 	out->recompute_bytes_saved = plain->live_bytes - plan.live_bytes;
 	arena_free(scratch);
@@ -696,14 +734,17 @@ static bool prepare(Planner *p)
 	return place_one_sample(p);
 }
 
-/* What is known about all plans like the chosen one: how fast they are at best within the budget. */
+/* What is known about all plans like the chosen one: how fast they are at best within the budget. Nothing where an operation has moved. */
 static void add_bound(Planner *p, const Choice *c, PlanSummary *out)
 {
-	Arena *scratch = arena_new();
+	Arena *scratch;
 	const Timeline *t = c->candidate->timeline;
 	int64_t bytes = (p->o->budget < out->unlimited_arena_bytes ? p->o->budget : out->unlimited_arena_bytes) - t->var_bytes;
 	double plain = c->candidate->trajectory.plan[0].seconds;
 
+	if (recompute_moves(&c->candidate->trajectory, c->plan))
+		return;
+	scratch = arena_new();
 	out->step_seconds_bound = c->seconds;
 	if (out->recompute_nodes > 0)
 		out->step_seconds_bound = fmin(c->seconds, plain + bound_replay_seconds(t, scratch, bytes, c->seconds - plain));

@@ -30,7 +30,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { GAPS_AT_ONCE = 400000, PATIENCE = 16, WORK = 10000000, WORK_AN_OP = 6000, MOST_DESCENTS = 256 };
+enum { GAPS_AT_ONCE = 400000, PATIENCE = 16, WORK_AN_OP = 6000, MOST_DESCENTS = 256 };
 
 typedef struct Candidate {
 	double score;       /* the lower the better */
@@ -229,7 +229,8 @@ static bool hold_if_good(Search *s, int32_t buf, int32_t i)
 		return false;
 	before = stages_now(s->s);
 	top = stages_peak(s->s);
-	stages_flip(s->s, buf, i);
+	if (!stages_flip(s->s, buf, i))
+		return false;
 	if (stages_peak(s->s) <= (top > s->target ? top : s->target))
 		return true;
 	stages_undo(s->s, before); /* a stage beyond both ends has changed too */
@@ -277,15 +278,15 @@ static bool take(Search *s, const Candidate *c, bool first, double next)
 	if (!m->held) {
 		if (!first || !(hold_score(s, c->buf, i, true) < INFINITY))
 			return false;
-		stages_flip(s->s, c->buf, i);
-		return true;
+		return stages_flip(s->s, c->buf, i);
 	}
 	if (!first && (m->stage + 1 == right || peak_within(s, m) <= s->target))
 		return false; /* others have made room there */
 	m->round = 0;
 	if (drop_score(s, c->buf, i) > fmax(c->score > 0 ? c->score * 1.05 : 0, next))
 		return false;
-	stages_flip(s->s, c->buf, i);
+	if (!stages_flip(s->s, c->buf, i))
+		return false;
 	share_replays(s, right);
 	return true;
 }
@@ -390,15 +391,62 @@ static int by_seconds(const void *pa, const void *pb)
 	return a < b ? -1 : a > b;
 }
 
-/* Those that no other beats, fastest first. */
-static Trajectory undominated(Search *s)
+/* Sorts plans and moves those that no other beats to the front, fastest first; returns how many. */
+static int32_t undominated(Sketch *plan, size_t count)
 {
-	Trajectory tr = { .t = s->t, .plan = s->plans.at };
+	int32_t n = 0;
 
-	qsort(s->plans.at, s->plans.len, sizeof *s->plans.at, by_seconds);
-	for (size_t k = 0; k < s->plans.len; k++)
-		if (tr.n == 0 || s->plans.at[k].live_bytes < tr.plan[tr.n - 1].live_bytes)
-			tr.plan[tr.n++] = s->plans.at[k];
+	qsort(plan, count, sizeof *plan, by_seconds);
+	for (size_t k = 0; k < count; k++)
+		if (n == 0 || plan[k].live_bytes < plan[n - 1].live_bytes)
+			plan[n++] = plan[k];
+	return n;
+}
+
+/* Leaves out the steps whose results nobody reads, such as an operation that is replayed before each of its uses: it first runs there.
+ * Backwards over the plan, as ir_dce does over the function. */
+static void drop_unread(const Timeline *t, TPlan *p, Arena *scratch)
+{
+	bool *wanted = ARENA_ARRAY(scratch, t->nbufs, bool);
+	int32_t kept = p->nsteps;
+
+	for (int32_t i = p->nsteps - 1; i >= 0; i--) {
+		TStep step = p->step[i];
+		const TOp *op = &t->op[step.op];
+		bool live = !op->node || !op->replayable;
+
+		for (int32_t k = 0; k < op->ndef && op->replayable; k++)
+			if ((step.wanted >> (k & 31)) & 1) {
+				live |= wanted[op->def[k]];
+				wanted[op->def[k]] = false;
+			}
+		if (!live)
+			continue;
+		p->step[--kept] = step;
+		for (int32_t k = 0; k < op->nuse && op->node; k++) /* a loop's end reads nothing: what is in the loop does */
+			wanted[op->use[k]] = true;
+	}
+	p->nsteps -= kept;
+	p->step += kept;
+}
+
+/* The trajectory of all plans that were met. What the search does not know of, steps that nobody reads, is left out of them first. */
+static Trajectory pool(Search *s)
+{
+	Trajectory tr = { .t = s->t, .plan = s->plans.at, .n = undominated(s->plans.at, s->plans.len) };
+
+	for (int32_t k = 0; k < tr.n; k++) {
+		TPlan plan;
+
+		arena_reset(s->scratch);
+		plan = recompute_plan(&tr, k, s->scratch);
+		if (plan.nsteps == s->t->nops + tr.plan[k].n)
+			continue;
+		timeline_lives(s->t, s->scratch, &plan, NULL);
+		tr.plan[k].seconds = plan.seconds;
+		tr.plan[k].live_bytes = plan.live_bytes;
+	}
+	tr.n = undominated(tr.plan, (size_t)tr.n);
 	return tr;
 }
 
@@ -432,17 +480,17 @@ static void descend(Search *s, double ratio)
 			restore(s);
 		note_plan(s);
 		stages_keep(s->s);
-	} while (s->target > 0 && stages_peak(s->s) <= s->target && s->s->work < WORK + WORK_AN_OP * (int64_t)s->t->nops);
+	} while (s->target > 0 && stages_peak(s->s) <= s->target && s->s->work < RECOMPUTE_WORK + WORK_AN_OP * (int64_t)s->t->nops);
 	s->work += s->s->work;
 }
 
 /* How far below the last peak the next target is, as a share of it. */
 static double stride(int32_t nops)
 {
-	return nops < 600 ? 0.01 : nops < 6000 ? 0.02 : nops < 30000 ? 0.03 : 0.05;
+	return nops < 600 ? 0.01 : nops < 6000 ? 0.03 : nops < 30000 ? 0.04 : 0.06;
 }
 
-Trajectory recompute_trajectory(const Timeline *t, Arena *a, double max_seconds)
+Trajectory recompute_trajectory(const Timeline *t, Arena *a, double max_seconds, int64_t work)
 {
 	static const double biases[] = { 0, 0.5, 2, 8 };
 	Arena *scratch = arena_new();
@@ -452,8 +500,8 @@ Trajectory recompute_trajectory(const Timeline *t, Arena *a, double max_seconds)
 		s.bias = biases[s.descent % 4];
 		descend(&s, 1 - stride(t->nops) * (1 + s.descent % 3));
 		s.descent++;
-	} while (s.work + s.work / s.descent < WORK && s.descent < MOST_DESCENTS && s.plans.len > 2);
-	tr = undominated(&s);
+	} while (s.work + s.work / s.descent < work && s.descent < MOST_DESCENTS && s.plans.len > 2);
+	tr = pool(&s);
 	arena_free(scratch);
 	return tr;
 }
@@ -462,7 +510,7 @@ Trajectory recompute_nothing(const Timeline *t, Arena *a)
 {
 	Arena *scratch = arena_new();
 	Search s = begin(t, a, scratch, INFINITY);
-	Trajectory tr = undominated(&s);
+	Trajectory tr = pool(&s);
 
 	arena_free(scratch);
 	return tr;
@@ -478,7 +526,17 @@ TPlan recompute_plan(const Trajectory *tr, int32_t k, Arena *a)
 			plan.step[plan.nsteps++] = p->replay[r].step;
 		plan.step[plan.nsteps++] = (TStep){ .op = i, .wanted = UINT32_MAX };
 	}
+	drop_unread(tr->t, &plan, a);
 	return plan;
+}
+
+bool recompute_moves(const Trajectory *tr, int32_t k)
+{
+	Arena *scratch = arena_new();
+	bool moves = recompute_plan(tr, k, scratch).nsteps < tr->t->nops + tr->plan[k].n;
+
+	arena_free(scratch);
+	return moves;
 }
 
 PassResult pass_recompute(Module *m, PassCtx *cx)
@@ -496,7 +554,7 @@ PassResult pass_recompute(Module *m, PassCtx *cx)
 		return PASS_FAILED;
 	a = arena_new();
 	t = timeline_build(a, f, cx);
-	tr = recompute_trajectory(t, a, INFINITY);
+	tr = recompute_trajectory(t, a, INFINITY, RECOMPUTE_WORK);
 	while (best + 1 < tr.n && t->var_bytes + tr.plan[best].live_bytes > cx->budget)
 		best++;
 	plan = recompute_plan(&tr, best, a);

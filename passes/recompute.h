@@ -23,14 +23,19 @@ typedef struct Trajectory {
 	int32_t n;
 } Trajectory;
 
-/* The trajectory up to max_seconds of predicted time. It does not depend on any budget. */
-Trajectory recompute_trajectory(const Timeline *t, Arena *a, double max_seconds);
+/* Units of work that are well spent on one function; about 70 million make a second. */
+enum { RECOMPUTE_WORK = 10000000 };
+
+/* The trajectory up to max_seconds of predicted time. It does not depend on any budget. One descent is always made; more as long as
+ * they stay within `work`. */
+Trajectory recompute_trajectory(const Timeline *t, Arena *a, double max_seconds, int64_t work);
 
 /* The trajectory of the plan without replays alone. */
 Trajectory recompute_nothing(const Timeline *t, Arena *a);
 
-/* Plan k as a sequence of steps. */
+/* Plan k as a sequence of steps. An operation that is replayed before each of its uses runs first before the first of them: it has moved. */
 TPlan recompute_plan(const Trajectory *tr, int32_t k, Arena *a);
+bool recompute_moves(const Trajectory *tr, int32_t k);
 
 /* Writes a plan into the function: replays become cloned nodes just before their uses, the order follows the plan. */
 void recompute_apply(const Timeline *t, Arena *scratch, const TPlan *p);

@@ -469,14 +469,13 @@ static void install(Stages *s, int32_t t)
 	}
 }
 
-/* Brings stage t up to date with what is held. */
-static void refresh(Stages *s, int32_t t)
+/* Brings stage t up to date with what is held; false where what it needs cannot be replayed there. */
+static bool refresh(Stages *s, int32_t t)
 {
 	int64_t inner;
-	bool good = build(s, t, s->stage[t].starts);
 
-	assert(good);
-	(void)good;
+	if (!build(s, t, s->stage[t].starts))
+		return false;
 	if (s->n > 0 || s->stage[t].n > 0)
 		install(s, t);
 	s->epoch++;
@@ -486,13 +485,15 @@ static void refresh(Stages *s, int32_t t)
 		record(s, (Change){ .kind = SET_INNER, .a = t, .bytes = s->stage[t].inner });
 		s->stage[t].inner = inner;
 	}
+	return true;
 }
 
-void stages_flip(Stages *s, int32_t buf, int32_t i)
+bool stages_flip(Stages *s, int32_t buf, int32_t i)
 {
 	Marks *m = &s->buf[buf];
 	int32_t left = m->at[i].stage, right = m->at[i + 1].stage;
 	int64_t bytes = s->t->buf[buf].bytes;
+	size_t before = stages_now(s);
 
 	assert(i + 1 < m->n);
 	if (!m->at[i].held)
@@ -505,7 +506,11 @@ void stages_flip(Stages *s, int32_t buf, int32_t i)
 	vec_push(s->arena, &s->dirty, left);
 	vec_push(s->arena, &s->dirty, right);
 	while (s->dirty.len > 0)
-		refresh(s, s->dirty.at[--s->dirty.len]);
+		if (!refresh(s, s->dirty.at[--s->dirty.len])) {
+			stages_undo(s, before);
+			return false;
+		}
+	return true;
 }
 
 /* Seconds of replays in the bundle at work for stage t that another stage has too, next to it among the marks of
@@ -621,8 +626,12 @@ Stages *stages_new(const Timeline *t, Arena *a)
 				peaks_add(&s->peaks, s->buf[buf].at[n - 1].stage + 1, i, t->buf[buf].bytes);
 			}
 		}
-	for (int32_t i = 0; i < t->nops; i++)
-		refresh(s, i);
+	for (int32_t i = 0; i < t->nops; i++) {
+		bool good = refresh(s, i); /* all is held: nothing is replayed */
+
+		assert(good);
+		(void)good;
+	}
 	stages_keep(s);
 	return s;
 }

@@ -75,8 +75,9 @@ typedef struct Effect {
  * end cannot be replayed there. What is held to share replays must fit below `fit` bytes. Changes nothing. */
 bool stages_try(Stages *s, int32_t buf, int32_t i, int64_t fit, Effect *e);
 
-/* Flips it. Where a held gap ends at a stage that touches the buffer no more it is dropped. */
-void stages_flip(Stages *s, int32_t buf, int32_t i);
+/* Flips it. Where a held gap ends at a stage that touches the buffer no more it is dropped. False, with nothing changed, where a
+ * stage beyond both ends, which stages_try does not look at, would then need what cannot be replayed there. */
+bool stages_flip(Stages *s, int32_t buf, int32_t i);
 
 /* The number of changes so far; back to it; forgetting the way back. */
 size_t stages_now(const Stages *s);

@@ -315,12 +315,13 @@ static void fault(Test *t, const char *fmt, ...)
 	printf("\n");
 }
 
-static Plan make_plan(Test *t, int64_t budget, int64_t micro_batch, bool recompute)
+/* micro_batch and chunks 0: free. */
+static Plan make_plan(Test *t, int64_t budget, int64_t micro_batch, int64_t chunks, bool recompute)
 {
 	const Backend *cpu = backend_find("cpu");
 	Capabilities caps = { .threads = 1, .strided_attention = cpu->strided_attention, .workspace = cpu->workspace,
 		              .fusable = cpu->fusable };
-	PlannerOptions o = { .budget = budget, .micro_batch = micro_batch, .recompute = recompute,
+	PlannerOptions o = { .budget = budget, .micro_batch = micro_batch, .chunks = chunks, .recompute = recompute,
 		             .optimizer_in_backward = -1, .max_slowdown = 10 };
 	Plan p = { .arena = arena_new(), .result = PLAN_FAILED };
 	PassCtx cx = { .arena = p.arena, .diag = diag_new(p.arena, t->quiet, 0), .caps = &caps, .dump = t->quiet,
@@ -412,10 +413,10 @@ static bool same_bits(const InterpSlot *a, InterpSlot *list)
 	return b && memcmp(a->v, b->v, (size_t)type_elems(&a->type) * sizeof *a->v) == 0;
 }
 
-/* Against the plan without replays of the same micro-batch. */
+/* Against the plan without replays of the same micro-batch and as many chunks. */
 static void check_values(Test *t, const Plan *p)
 {
-	Plan plain = make_plan(t, INT64_MAX, p->s.micro_batch, false);
+	Plan plain = make_plan(t, INT64_MAX, p->s.micro_batch, p->s.chunks, false);
 	InterpEnv got, want;
 
 	if (plain.result != PLAN_OK) {
@@ -436,7 +437,7 @@ static void check_values(Test *t, const Plan *p)
 static void check_again(Test *t, const Plan *p, int64_t budget)
 {
 	char *text[2] = { NULL, NULL };
-	Plan again = make_plan(t, budget, 0, true);
+	Plan again = make_plan(t, budget, 0, 0, true);
 
 	for (int i = 0; i < 2; i++) {
 		size_t size = 0;
@@ -454,7 +455,7 @@ static void check_again(Test *t, const Plan *p, int64_t budget)
 
 static void check_refused(Test *t, int64_t least)
 {
-	Plan p = make_plan(t, least - 1, 0, true);
+	Plan p = make_plan(t, least - 1, 0, 0, true);
 
 	if (p.result != PLAN_TOO_SMALL)
 		fault(t, "one byte less than the smallest budget, %lld, is not refused", (long long)least);
@@ -466,7 +467,7 @@ static void check_refused(Test *t, int64_t least)
 
 static void check_budget(Test *t, int64_t budget, PlanSummary *before)
 {
-	Plan p = make_plan(t, budget, 0, true);
+	Plan p = make_plan(t, budget, 0, 0, true);
 
 	if (p.result != PLAN_OK) {
 		fault(t, "no plan, although the smallest budget is %lld", (long long)before->min_budget_bytes);
@@ -493,7 +494,7 @@ static void check_budget(Test *t, int64_t budget, PlanSummary *before)
 /* From the smallest budget to a little more than the unlimited arena, in equal steps. */
 static void check_graph(Test *t)
 {
-	Plan unlimited = make_plan(t, INT64_MAX, 0, true);
+	Plan unlimited = make_plan(t, INT64_MAX, 0, 0, true);
 	int64_t least = unlimited.s.min_budget_bytes, most = unlimited.s.unlimited_arena_bytes;
 	PlanSummary before = unlimited.s;
 	char which[64];
