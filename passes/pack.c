@@ -6,6 +6,9 @@
  * reach above the target, and those they stand on, move to the front of the order, and all are placed again
  * (after Imanishi and Xu, "A Heuristic for Periodic Memory Allocation with Little Fragmentation", 2024, in spirit).
  *
+ * Time is cut into buckets, each with the placed rectangles that live in it by ascending offset: a rectangle of a short life looks
+ * only at those of its few buckets, one of a long life at all. An order that can no longer be the best is given up.
+ *
  * Invariant: every candidate placement is complete, so the best one so far can always be returned. */
 #include "pack.h"
 
@@ -13,17 +16,20 @@
 #include <stdlib.h>
 
 static const double ESCALATION_WORK = 1e8; /* pairs */
+static const int64_t ORDERS_WORK = 120000000; /* pairs: no order is begun after so many */
 
 /* A stretch of offsets that is taken while the rectangle at work lives. */
 typedef struct Span64 {
 	int64_t from, to;
 } Span64;
 
-enum { BUCKETS = 256 };
+/* Buckets are no narrower than so many positions, and hold no more than so many entries a rectangle. */
+enum { BUCKET_WIDTH = 16, BUCKET_ENTRIES = 32 };
 
 typedef struct Packer {
 	const PackRect *r;
 	size_t n;
+	int64_t work;        /* pairs looked at so far */
 	int64_t *offset;     /* of the placement at work */
 	int64_t *best;
 	int64_t best_height;
@@ -32,12 +38,20 @@ typedef struct Packer {
 	uint32_t *placed;    /* indices by ascending offset */
 	size_t nplaced;
 	int64_t width;       /* positions of one bucket */
-	uint32_t **bucket;   /* by time: placed rectangles that live in it, first as many as nbucket */
+	int64_t nbuckets;
+	uint32_t **bucket;   /* by time: placed rectangles that live in it, as many as nbucket, by ascending offset */
 	uint32_t *nbucket;
-	uint32_t *seen;      /* by rectangle: the search that met it last */
-	uint32_t search;
 	Span64 *taken;       /* of the search at work */
+	Span64 *fresh;       /* of its bucket at work */
 } Packer;
+
+/* A walk over what is taken, by ascending offset. */
+typedef struct Fit {
+	int64_t size;
+	bool tightest;
+	int64_t top;               /* all before it is known */
+	int64_t best, best_slack;  /* -1: none yet */
+} Fit;
 
 typedef int64_t (*Key)(const PackRect *r);
 
@@ -66,7 +80,11 @@ static int64_t key_late(const PackRect *r)
 	return r->upper;
 }
 
-static const Key keys[] = { key_life, key_area, key_size, key_early, key_late };
+enum { NKEYS = 5, MANY_RECTS = 2000 };
+
+/* The best orders first; of many rectangles the size says more than the life. */
+static const Key keys[NKEYS] = { key_life, key_area, key_size, key_early, key_late };
+static const Key keys_of_many[NKEYS] = { key_size, key_life, key_area, key_late, key_early };
 
 typedef struct SortItem {
 	int64_t priority, key, tie;
@@ -101,97 +119,131 @@ static bool meet(const PackRect *a, const PackRect *b)
 	return a->lower < b->upper && b->lower < a->upper;
 }
 
-static int compare_spans(const void *pa, const void *pb)
+/* True when the place is found and what follows does not matter. */
+static bool fit_before(Fit *f, Span64 taken)
 {
-	const Span64 *a = pa, *b = pb;
+	int64_t slack = taken.from - f->top - f->size;
 
-	if (a->from != b->from)
-		return a->from < b->from ? -1 : 1;
-	return a->to < b->to ? -1 : a->to > b->to;
-}
-
-/* All placed rectangles are by offset already: best where most of them meet rectangle i. */
-static size_t scan_placed(Packer *p, uint32_t i)
-{
-	size_t n = 0;
-
-	for (size_t k = 0; k < p->nplaced; k++) {
-		uint32_t j = p->placed[k];
-
-		if (meet(&p->r[i], &p->r[j]))
-			p->taken[n++] = (Span64){ p->offset[j], p->offset[j] + p->r[j].size };
+	if (slack >= 0 && slack < f->best_slack) {
+		f->best = f->top;
+		f->best_slack = slack;
 	}
-	return n;
+	if (taken.to > f->top)
+		f->top = taken.to;
+	return f->best >= 0 && !f->tightest;
 }
 
-/* Those in the buckets of its life, sorted: best where few meet it. */
-static size_t scan_buckets(Packer *p, uint32_t i)
+static int64_t first_bucket(const Packer *p, const PackRect *r)
+{
+	return r->lower / p->width;
+}
+
+static int64_t last_bucket(const Packer *p, const PackRect *r)
+{
+	return (r->upper - 1) / p->width;
+}
+
+static Span64 span_of(const Packer *p, uint32_t i)
+{
+	return (Span64){ p->offset[i], p->offset[i] + p->r[i].size };
+}
+
+/* Over all that are placed: best where most of them meet rectangle i. */
+static void walk_placed(const Packer *p, uint32_t i, Fit *fit)
 {
 	const PackRect *r = &p->r[i];
+
+	for (size_t k = 0; k < p->nplaced; k++)
+		if (meet(r, &p->r[p->placed[k]]) && fit_before(fit, span_of(p, p->placed[k])))
+			return;
+}
+
+/* Adds p->fresh to p->taken, both by ascending offset. */
+static void merge_fresh(Packer *p, size_t n, size_t fresh)
+{
+	while (fresh > 0) {
+		if (n > 0 && p->taken[n - 1].from > p->fresh[fresh - 1].from) {
+			p->taken[n + fresh - 1] = p->taken[n - 1];
+			n--;
+		} else {
+			p->taken[n + fresh - 1] = p->fresh[fresh - 1];
+			fresh--;
+		}
+	}
+}
+
+/* Over those in the buckets of its life: best where few meet it. */
+static void walk_buckets(Packer *p, uint32_t i, Fit *fit)
+{
+	const PackRect *r = &p->r[i];
+	int64_t first = first_bucket(p, r), last = last_bucket(p, r);
 	size_t n = 0;
 
-	p->search++;
-	for (int64_t b = r->lower / p->width; b <= (r->upper - 1) / p->width; b++)
+	for (int64_t b = first; b <= last; b++) {
+		size_t fresh = 0;
+
 		for (uint32_t k = 0; k < p->nbucket[b]; k++) {
 			uint32_t j = p->bucket[b][k];
 
-			if (p->seen[j] == p->search || !meet(r, &p->r[j]))
-				continue;
-			p->seen[j] = p->search;
-			p->taken[n++] = (Span64){ p->offset[j], p->offset[j] + p->r[j].size };
+			if (meet(r, &p->r[j]) && (b == first || p->r[j].lower >= b * p->width)) /* not in an earlier one too */
+				p->fresh[fresh++] = span_of(p, j);
 		}
-	qsort(p->taken, n, sizeof *p->taken, compare_spans);
-	return n;
-}
-
-/* What is taken beside rectangle i, by ascending offset, into p->taken; returns how many. */
-static size_t gather_taken(Packer *p, uint32_t i)
-{
-	size_t near = 0;
-
-	for (int64_t b = p->r[i].lower / p->width; b <= (p->r[i].upper - 1) / p->width; b++)
-		near += p->nbucket[b];
-	return 32 * near < p->nplaced ? scan_buckets(p, i) : scan_placed(p, i);
+		merge_fresh(p, n, fresh);
+		n += fresh;
+	}
+	for (size_t k = 0; k < n && !fit_before(fit, p->taken[k]); k++)
+		;
 }
 
 /* The lowest free offset for rectangle i, or the one that leaves the smallest hole. */
 static int64_t find_offset(Packer *p, uint32_t i, bool tightest)
 {
-	size_t n = gather_taken(p, i);
-	int64_t top = 0, best = -1, best_slack = INT64_MAX;
+	Fit fit = { .size = p->r[i].size, .tightest = tightest, .best = -1, .best_slack = INT64_MAX };
+	size_t near = 0;
 
-	for (size_t k = 0; k < n; k++) {
-		int64_t slack = p->taken[k].from - top - p->r[i].size;
-
-		if (slack >= 0 && slack < best_slack) {
-			best = top;
-			best_slack = slack;
-			if (!tightest)
-				return best;
-		}
-		if (p->taken[k].to > top)
-			top = p->taken[k].to;
+	for (int64_t b = first_bucket(p, &p->r[i]); b <= last_bucket(p, &p->r[i]); b++)
+		near += p->nbucket[b];
+	if (2 * near < p->nplaced) {
+		p->work += (int64_t)(2 * near);
+		walk_buckets(p, i, &fit);
+	} else {
+		p->work += (int64_t)p->nplaced;
+		walk_placed(p, i, &fit);
 	}
-	return best >= 0 ? best : top;
+	return fit.best >= 0 ? fit.best : fit.top;
 }
 
-static void add_placed(Packer *p, uint32_t i)
+/* Adds rectangle i to a list by ascending offset, behind those of the same. */
+static void insert(const Packer *p, uint32_t *list, size_t n, uint32_t i)
 {
-	size_t lo = 0, hi = p->nplaced;
+	size_t lo = 0, hi = n;
 
 	while (lo < hi) {
 		size_t mid = (lo + hi) / 2;
 
-		if (p->offset[p->placed[mid]] <= p->offset[i])
+		if (p->offset[list[mid]] <= p->offset[i])
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	memmove(&p->placed[lo + 1], &p->placed[lo], (p->nplaced - lo) * sizeof *p->placed);
-	p->placed[lo] = i;
-	p->nplaced++;
-	for (int64_t b = p->r[i].lower / p->width; b <= (p->r[i].upper - 1) / p->width; b++)
-		p->bucket[b][p->nbucket[b]++] = i;
+	memmove(&list[lo + 1], &list[lo], (n - lo) * sizeof *list);
+	list[lo] = i;
+}
+
+static void add_placed(Packer *p, uint32_t i)
+{
+	insert(p, p->placed, p->nplaced++, i);
+	for (int64_t b = first_bucket(p, &p->r[i]); b <= last_bucket(p, &p->r[i]); b++)
+		insert(p, p->bucket[b], p->nbucket[b]++, i);
+}
+
+static double count_entries(const Packer *p)
+{
+	double sum = 0;
+
+	for (size_t i = 0; i < p->n; i++)
+		sum += (double)(last_bucket(p, &p->r[i]) - first_bucket(p, &p->r[i]) + 1);
+	return sum;
 }
 
 /* Room in each bucket for every rectangle that lives in it. */
@@ -202,24 +254,26 @@ static void make_buckets(Packer *p, Arena *scratch)
 	for (size_t i = 0; i < p->n; i++)
 		if (p->r[i].upper > end)
 			end = p->r[i].upper;
-	p->width = (end + BUCKETS - 1) / BUCKETS;
-	p->bucket = ARENA_ARRAY(scratch, BUCKETS, uint32_t *);
-	p->nbucket = ARENA_ARRAY(scratch, BUCKETS, uint32_t);
+	for (p->width = BUCKET_WIDTH; p->width < end && count_entries(p) > BUCKET_ENTRIES * (double)p->n; p->width *= 2)
+		;
+	p->nbuckets = (end - 1) / p->width + 1;
+	p->bucket = ARENA_ARRAY(scratch, p->nbuckets, uint32_t *);
+	p->nbucket = ARENA_ARRAY(scratch, p->nbuckets, uint32_t);
 	for (size_t i = 0; i < p->n; i++)
-		for (int64_t b = p->r[i].lower / p->width; b <= (p->r[i].upper - 1) / p->width; b++)
+		for (int64_t b = first_bucket(p, &p->r[i]); b <= last_bucket(p, &p->r[i]); b++)
 			p->nbucket[b]++;
-	for (int b = 0; b < BUCKETS; b++)
+	for (int64_t b = 0; b < p->nbuckets; b++)
 		p->bucket[b] = ARENA_ARRAY(scratch, p->nbucket[b], uint32_t);
 }
 
-/* Places all in p->order and keeps the result if it is the lowest so far. */
-static int64_t place_in_order(Packer *p, bool tightest)
+/* Places all in p->order and keeps the result if it is the lowest so far; else, unless it must be complete, it may stop half-way. */
+static void place_in_order(Packer *p, bool tightest, bool complete)
 {
 	int64_t height = 0;
 
 	p->nplaced = 0;
-	memset(p->nbucket, 0, BUCKETS * sizeof *p->nbucket);
-	for (size_t k = 0; k < p->n; k++) {
+	memset(p->nbucket, 0, (size_t)p->nbuckets * sizeof *p->nbucket);
+	for (size_t k = 0; k < p->n && (complete || height < p->best_height); k++) {
 		uint32_t i = p->order[k];
 
 		p->offset[i] = find_offset(p, i, tightest);
@@ -231,7 +285,6 @@ static int64_t place_in_order(Packer *p, bool tightest)
 		p->best_height = height;
 		memcpy(p->best, p->offset, p->n * sizeof *p->best);
 	}
-	return height;
 }
 
 /* What reaches above `target` in the placement at work goes to the front, what it stands on behind it. */
@@ -281,17 +334,16 @@ int64_t pack_place(Arena *scratch, PackRect *r, size_t n, int64_t target, int ro
 	p.priority = ARENA_ARRAY(scratch, n, int64_t);
 	p.order = ARENA_ARRAY(scratch, n, uint32_t);
 	p.placed = ARENA_ARRAY(scratch, n + 1, uint32_t);
-	p.seen = ARENA_ARRAY(scratch, n, uint32_t);
 	p.taken = ARENA_ARRAY(scratch, n, Span64);
+	p.fresh = ARENA_ARRAY(scratch, n, Span64);
 	make_buckets(&p, scratch);
 	floor += floor >> 11; /* within 0.05 % of the bound is good enough to stop */
 	if (target < floor)
 		target = floor;
-	for (size_t k = 0; k < sizeof keys / sizeof *keys && p.best_height > target; k++) {
-		sort_by(&p, keys[k], items);
-		place_in_order(&p, false);
-		if (p.best_height > target)
-			place_in_order(&p, true);
+	for (int k = 0; k < 2 * NKEYS && p.best_height > target && p.work < ORDERS_WORK; k++) {
+		if (k % 2 == 0)
+			sort_by(&p, (n > MANY_RECTS ? keys_of_many : keys)[k / 2], items);
+		place_in_order(&p, k % 2 == 1, false);
 	}
 	/* Each round looks at every pair: fewer of them where there are many rectangles. */
 	if ((double)n * (double)n * rounds > ESCALATION_WORK)
@@ -302,7 +354,7 @@ int64_t pack_place(Arena *scratch, PackRect *r, size_t n, int64_t target, int ro
 		if (round % 16 == 0)
 			memset(p.priority, 0, n * sizeof *p.priority);
 		sort_by(&p, key, items);
-		place_in_order(&p, round % 2 == 1);
+		place_in_order(&p, round % 2 == 1, true);
 		escalate(&p, target, round);
 	}
 	for (size_t i = 0; i < n; i++)
