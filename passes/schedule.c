@@ -39,7 +39,7 @@ typedef struct Sched {
 	int32_t *out;    /* the new order */
 	int32_t nout;
 	int32_t here;    /* the item that edges are being collected for */
-	VEC(int32_t) ready;
+	VEC(int32_t) ready; /* of those that may go early */
 	VEC(Edge) edges;
 	VEC(Reader) readers;
 	bool early_updates;
@@ -172,11 +172,17 @@ static int64_t net_freed(const Sched *s, const Node *n)
 	return freed;
 }
 
-static bool wants_early(const Sched *s, const Node *n)
+/* Whether n is of those that may go before their turn. */
+static bool may_go_early(const Sched *s, const Node *n)
 {
 	if (n->flags & NF_OPTIMIZER)
 		return s->early_updates;
-	return (n->flags & NF_BACKWARD) && n->nargs > 0 && net_freed(s, n) >= 0;
+	return (n->flags & NF_BACKWARD) && n->nargs > 0;
+}
+
+static bool wants_early(const Sched *s, const Node *n)
+{
+	return (n->flags & NF_OPTIMIZER) || net_freed(s, n) >= 0;
 }
 
 static void drop_use(Value *v, void *ctx)
@@ -192,7 +198,7 @@ static void emit(Sched *s, int32_t i)
 	s->out[s->nout++] = i;
 	each_read(s->node[i], drop_use, s);
 	for (int32_t k = s->first[i]; k < s->first[i + 1]; k++)
-		if (--s->preds[s->succ[k]] == 0)
+		if (--s->preds[s->succ[k]] == 0 && may_go_early(s, s->node[s->succ[k]]))
 			vec_push(s->arena, &s->ready, s->succ[k]);
 }
 
