@@ -52,11 +52,10 @@ bool t_schedule(const Node *n, Type *res, char why[256])
 		       kind ? kind : "");
 }
 
-/* Operands parameter, gradient, lr, t, state... */
-bool t_update(const Node *n, Type *res, char why[256])
+/* What every update has: operands 0, 2 and 3. */
+static bool update_args(const Node *n, char why[256])
 {
-	(void)res;
-	const Type *p = op_arg(n, 0), *lr = op_arg(n, 2), *t = op_arg(n, 3);
+	const Type *lr = op_arg(n, 2), *t = op_arg(n, 3);
 	if (!op_float_arg(n, 0, why))
 		return false;
 	if (!n->arg[0]->def || n->arg[0]->def->op != OP_var)
@@ -64,6 +63,16 @@ bool t_update(const Node *n, Type *res, char why[256])
 	if (lr->dtype != DT_F64 || lr->ndim || t->dtype != DT_I64 || t->ndim)
 		return op_fail(why, "expected lr as f64[] and the step as i64[], got %s and %s",
 			       TYPE_TEXT(lr), TYPE_TEXT(t));
+	return true;
+}
+
+/* Operands parameter, gradient, lr, t, state... */
+bool t_update(const Node *n, Type *res, char why[256])
+{
+	(void)res;
+	const Type *p = op_arg(n, 0);
+	if (!update_args(n, why))
+		return false;
 	for (int i = 1; i < n->nargs; i++)
 		if (i != 2 && i != 3 && !type_equal(op_arg(n, i), p))
 			return op_fail(why,
@@ -205,14 +214,9 @@ static Type factor_type(const Type *p, int axis_from_end)
 bool t_adafactor(const Node *n, Type *res, char why[256])
 {
 	(void)res;
-	const Type *p = op_arg(n, 0), *lr = op_arg(n, 2), *t = op_arg(n, 3);
-	if (!op_float_arg(n, 0, why))
+	const Type *p = op_arg(n, 0);
+	if (!update_args(n, why))
 		return false;
-	if (!n->arg[0]->def || n->arg[0]->def->op != OP_var)
-		return op_fail(why, "the parameter must be a variable");
-	if (lr->dtype != DT_F64 || lr->ndim || t->dtype != DT_I64 || t->ndim)
-		return op_fail(why, "expected lr as f64[] and the step as i64[], got %s and %s",
-			       TYPE_TEXT(lr), TYPE_TEXT(t));
 	if (!type_equal(op_arg(n, 1), p))
 		return op_fail(why, "the gradient must be like the parameter, %s, got %s", TYPE_TEXT(p),
 			       TYPE_TEXT(op_arg(n, 1)));

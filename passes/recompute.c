@@ -85,17 +85,9 @@ static void sort_candidates(Search *s)
 /* The number of the mark at a stage, -1 where there is none. */
 static int32_t find_mark(const Marks *m, int32_t stage)
 {
-	int32_t lo = 0, hi = m->n;
+	int32_t i = marks_before(m, stage);
 
-	while (lo < hi) {
-		int32_t mid = (lo + hi) / 2;
-
-		if (m->at[mid].stage < stage)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < m->n && m->at[lo].stage == stage ? lo : -1;
+	return i < m->n && m->at[i].stage == stage ? i : -1;
 }
 
 /* The most bytes at a stage within the gap, both ends left out. */

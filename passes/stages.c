@@ -40,8 +40,7 @@ struct Slot {
 
 /* ---- marks ---- */
 
-/* The number of marks before stage t. */
-static int32_t marks_before(const Marks *m, int32_t t)
+int32_t marks_before(const Marks *m, int32_t t)
 {
 	int32_t lo = 0, hi = m->n;
 

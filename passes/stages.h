@@ -61,6 +61,9 @@ typedef struct Stages {
 	void *spare[32]; /* free bundles by size class: chains */
 } Stages;
 
+/* The number of a buffer's marks before stage t. */
+int32_t marks_before(const Marks *m, int32_t t);
+
 /* The plan that holds everything. */
 Stages *stages_new(const Timeline *t, Arena *a);
 
