@@ -115,6 +115,8 @@ bench: all
 # make bench-plan PARTS="traces small": some of the parts of bench/plan.py.
 bench-plan: all
 	@bench/plan.py $(PARTS)
+bench-learn: all
+	@bench/learn.py $(ROWS)
 # Predicted against measured step times; the last results are kept in bench/.
 bench-predict: all
 	@mkdir -p bench
@@ -143,8 +145,8 @@ help:
 
 clean:
 	rm -rf $(B)
-.PHONY: readme all clean deps test check check-all update san hardmem fuzz print-lib quickstart bench bench-plan lines format analyze tidy install help
-.PHONY: bench-predict readme all clean deps test check check-all update san hardmem fuzz print-lib quickstart bench lines format analyze tidy install help
+.PHONY: all clean deps test check check-all update san hardmem fuzz readme print-lib quickstart bench bench-plan bench-predict bench-learn \
+	lines format analyze tidy install help
 
 ## make              builds build/dlc and build/libdlrt.a
 ## make quickstart   installs what is missing, builds, trains a network on Fashion-MNIST within 48 MiB, in about a minute
@@ -158,6 +160,7 @@ clean:
 ## make fuzz         SECONDS=60 of fuzzing the model parser and the IR reader (clang)
 ## make bench        step times beside PyTorch's, same threads, same run
 ## make bench-plan   how good plans are: peers, bounds, exact optima; what changed against bench/plan.txt (minutes; PARTS="traces small")
+## make bench-learn  what the models learn in full (hours; ROWS="gpt-char llama"), kept in bench/learn.txt
 ## make bench-predict  calibrates, then predicted beside measured step times of ten plans a model; results in bench/predict.txt
 ## make lines format analyze tidy   sizes; clang-format; gcc -fanalyzer; clang-tidy
 ## make clean        removes build/ (the sanitizers' build-san/ and build-hardmem/ stay)
