@@ -260,7 +260,8 @@ static bool touched_by(const TStep *step, const TOp *op, int32_t k)
 	return k < op->nuse || !step->replay || (step->wanted >> (k - op->nuse)) & 1;
 }
 
-/* Makes the bundle that stage t needs as things are held now: in s->step. `starts`: held gaps may begin here. */
+/* Makes the bundle that stage t needs as things are held now: in s->step. `starts`: held gaps may begin here, such as that of
+ * s->starting (-1: none), which the old bundle does not touch. */
 static bool build(Stages *s, int32_t t, bool starts)
 {
 	const TOp *op = &s->t->op[t];
@@ -287,6 +288,10 @@ static bool build(Stages *s, int32_t t, bool starts)
 				return false;
 		}
 		s->work += r->nuse + r->ndef;
+	}
+	if (s->starting >= 0) {
+		s->started = true;
+		return in_bundle(s, s->starting) || need(s, t, s->starting);
 	}
 	return true;
 }
@@ -487,6 +492,17 @@ static bool refresh(Stages *s, int32_t t)
 	return true;
 }
 
+/* Brings the stages that are dirty, and those that become so, up to date; else goes back to where things were. */
+static bool settle(Stages *s, size_t before)
+{
+	while (s->dirty.len > 0)
+		if (!refresh(s, s->dirty.at[--s->dirty.len])) {
+			stages_undo(s, before);
+			return false;
+		}
+	return true;
+}
+
 bool stages_flip(Stages *s, int32_t buf, int32_t i)
 {
 	Marks *m = &s->buf[buf];
@@ -504,12 +520,29 @@ bool stages_flip(Stages *s, int32_t buf, int32_t i)
 	s->dirty.len = 0;
 	vec_push(s->arena, &s->dirty, left);
 	vec_push(s->arena, &s->dirty, right);
-	while (s->dirty.len > 0)
-		if (!refresh(s, s->dirty.at[--s->dirty.len])) {
-			stages_undo(s, before);
-			return false;
-		}
-	return true;
+	return settle(s, before);
+}
+
+bool stages_start(Stages *s, int32_t buf, int32_t t)
+{
+	const Marks *m = &s->buf[buf];
+	int32_t i = marks_before(m, t), right = m->at[i].stage;
+	size_t before = stages_now(s);
+	bool good;
+
+	assert(i > 0 && i < m->n && !m->at[i - 1].held && right > t);
+	insert_mark(s, buf, (Mark){ .stage = t, .replay = true, .held = true });
+	add_bytes(s, t + 1, right, s->t->buf[buf].bytes);
+	s->dirty.len = 0;
+	s->starting = buf;
+	good = refresh(s, t);
+	s->starting = -1;
+	if (!good) {
+		stages_undo(s, before);
+		return false;
+	}
+	vec_push(s->arena, &s->dirty, right);
+	return settle(s, before);
 }
 
 /* Seconds of replays in the bundle at work for stage t that another stage has too, next to it among the marks of
@@ -591,12 +624,65 @@ static void find_last_replays(Stages *s)
 	}
 }
 
-Stages *stages_new(const Timeline *t, Arena *a)
+/* The marks of stage t, of which `step` is one step; what a step reads, and nothing before it in the stage makes, is held until there. */
+static void load_step(Stages *s, int32_t t, const TStep *step)
+{
+	const TOp *op = &s->t->op[step->op];
+
+	for (int32_t k = 0; k < op->nuse + op->ndef; k++) {
+		int32_t buf = touches(op, k);
+		Marks *m = &s->buf[buf];
+
+		if (!touched_by(step, op, k))
+			continue;
+		if (m->n == 0 || m->at[m->n - 1].stage < t) {
+			put_mark(s, buf, (Mark){ .stage = t });
+			if (m->n > 1 && k < op->nuse) {
+				m->at[m->n - 2].held = true;
+				peaks_add(&s->peaks, m->at[m->n - 2].stage + 1, t, s->t->buf[buf].bytes);
+			}
+		}
+		m->at[m->n - 1].original |= !step->replay;
+		m->at[m->n - 1].replay |= step->replay;
+	}
+}
+
+static void load(Stages *s, const TPlan *p)
+{
+	for (int32_t i = 0, from = 0; i < p->nsteps; i++) {
+		int32_t t = p->step[i].op;
+		Stage *st;
+
+		if (p->step[i].replay)
+			continue;
+		st = &s->stage[t];
+		st->n = i - from;
+		st->starts = st->n > 0;
+		if (st->n)
+			st->step = new_bundle(s, &p->step[from], st->n, &st->room);
+		for (; from < i; from++) {
+			st->seconds += s->t->op[p->step[from].op].seconds;
+			load_step(s, t, &p->step[from]);
+		}
+		load_step(s, t, &p->step[from++]);
+		s->seconds += st->seconds;
+	}
+	for (int32_t i = 0; i < s->t->nops; i++) {
+		bool good = refresh(s, i);
+
+		assert(good);
+		(void)good;
+	}
+	stages_keep(s);
+}
+
+Stages *stages_of(const Timeline *t, Arena *a, const TPlan *p)
 {
 	Stages *s = ARENA_NEW(a, Stages);
 
 	s->t = t;
 	s->arena = a;
+	s->starting = -1;
 	s->buf = ARENA_ARRAY(a, t->nbufs, Marks);
 	s->stage = ARENA_ARRAY(a, t->nops, Stage);
 	s->peaks = peaks_new(a, t->nops);
@@ -613,26 +699,15 @@ Stages *stages_new(const Timeline *t, Arena *a)
 	s->step_of = ARENA_ARRAY(a, t->nops, int32_t);
 	s->step_epoch = ARENA_ARRAY(a, t->nops, int32_t);
 	find_last_replays(s);
-	for (int32_t i = 0; i < t->nops; i++)
-		for (int32_t k = 0; k < t->op[i].nuse + t->op[i].ndef; k++) {
-			int32_t buf = touches(&t->op[i], k), n = s->buf[buf].n;
-
-			if (n > 0 && s->buf[buf].at[n - 1].stage == i)
-				continue;
-			put_mark(s, buf, (Mark){ .stage = i, .original = true });
-			if (n > 0) {
-				s->buf[buf].at[n - 1].held = true;
-				peaks_add(&s->peaks, s->buf[buf].at[n - 1].stage + 1, i, t->buf[buf].bytes);
-			}
-		}
-	for (int32_t i = 0; i < t->nops; i++) {
-		bool good = refresh(s, i); /* all is held: nothing is replayed */
-
-		assert(good);
-		(void)good;
-	}
-	stages_keep(s);
+	load(s, p);
 	return s;
+}
+
+Stages *stages_new(const Timeline *t, Arena *a)
+{
+	TPlan plain = timeline_plain(t, a);
+
+	return stages_of(t, a, &plain);
 }
 
 int64_t stages_peak(const Stages *s)

@@ -2,7 +2,8 @@
  *
  * A stage is an operation of the function, with the replays just before it (its bundle). A buffer has a mark at each stage
  * that touches it; between two marks lies a gap, over which its bytes are held or not. The bundles follow from what is
- * held: what a stage reads and nobody holds is replayed there, and so are the operands of replays, back to what is held. */
+ * held: what a stage reads and nobody holds is replayed there, and so are the operands of replays, back to what is held, and what is held
+ * on from there. */
 #ifndef DLC_PASSES_STAGES_H
 #define DLC_PASSES_STAGES_H
 
@@ -50,6 +51,7 @@ typedef struct Stages {
 	int32_t n;
 	double step_seconds;
 	bool started;   /* it makes something to be held on */
+	int32_t starting; /* the buffer that stages_start is at, -1 none */
 	int32_t epoch;
 	int32_t *made, *state_of, *step_of, *slot_of; /* epochs and numbers, by buffer; step_of by op */
 	int32_t *step_epoch, *slot_epoch;
@@ -67,6 +69,9 @@ int32_t marks_before(const Marks *m, int32_t t);
 /* The plan that holds everything. */
 Stages *stages_new(const Timeline *t, Arena *a);
 
+/* A plan in which every operation runs where it stands, and what another state had replayed in its bundles. */
+Stages *stages_of(const Timeline *t, Arena *a, const TPlan *p);
+
 /* What flipping a gap would do. */
 typedef struct Effect {
 	double seconds;        /* more (or, below zero, less) of them */
@@ -81,6 +86,10 @@ bool stages_try(Stages *s, int32_t buf, int32_t i, int64_t fit, Effect *e);
 /* Flips it. Where a held gap ends at a stage that touches the buffer no more it is dropped. False, with nothing changed, where a
  * stage beyond both ends, which stages_try does not look at, would then need what cannot be replayed there. */
 bool stages_flip(Stages *s, int32_t buf, int32_t i);
+
+/* Replays the buffer at stage t, which need not touch it, to be held from there to its next mark: t lies within a gap that is not held.
+ * Worth while where operands are about to die. False, with nothing changed, where that cannot be done. */
+bool stages_start(Stages *s, int32_t buf, int32_t t);
 
 /* The number of changes so far; back to it; forgetting the way back. */
 size_t stages_now(const Stages *s);

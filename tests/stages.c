@@ -3,8 +3,8 @@
  *     stages [GRAPHS] [SEED]
  *
  * A graph has ops with several results and workspaces, long and short gaps, and some that may not run again. Gaps are flipped at
- * random: the state's peak and seconds must be what timeline_lives counts for the plan that it stands for, what stages_try foretold must come, and
- * undoing must lead back. Then each plan of the trajectory is measured, and none may beat the bound. */
+ * random, and values replayed early: the state's peak and seconds must be what timeline_lives counts for the plan that it stands for, what
+ * stages_try foretold must come, undoing must lead back, and the plan, loaded, must give the state again. Then each plan of the trajectory is measured, and none may beat the bound. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,6 +123,43 @@ static bool flip(Test *t, Stages *s, Random *r, int graph)
 	return true;
 }
 
+/* Replays a random buffer early, within a random gap that is not held; false where there is none, or it cannot be done. */
+static bool start(Test *t, Stages *s, Random *r, int graph)
+{
+	int32_t buf = pick(r, s->t->nbufs), i, left, right;
+	double seconds = s->seconds;
+	int64_t top = stages_peak(s);
+
+	if (s->buf[buf].n < 2)
+		return false;
+	i = pick(r, s->buf[buf].n - 1);
+	left = s->buf[buf].at[i].stage;
+	right = s->buf[buf].at[i + 1].stage;
+	if (s->buf[buf].at[i].held || right == left + 1)
+		return false;
+	if (stages_start(s, buf, left + 1 + pick(r, right - left - 1)))
+		return true;
+	check(t, stages_peak(s) == top && s->seconds <= seconds && s->seconds >= seconds, "a start that fails changes nothing", graph);
+	return false;
+}
+
+/* The plan of a state, loaded, is that state again: the same bundles and what is held. */
+static void reload(Test *t, const Stages *s, Arena *a, int graph)
+{
+	TPlan p = plan_of(s, a);
+	Stages *again = stages_of(s->t, a, &p);
+	bool same = true;
+
+	for (int32_t b = 0; b < s->t->nbufs; b++) {
+		same &= s->buf[b].n == again->buf[b].n;
+		for (int32_t i = 0; same && i < s->buf[b].n; i++)
+			same &= s->buf[b].at[i].stage == again->buf[b].at[i].stage && s->buf[b].at[i].held == again->buf[b].at[i].held;
+	}
+	check(t, same, "a plan that is loaded holds what it held", graph);
+	check(t, plan_of(again, a).live_bytes == stages_peak(again), "the peak of a plan that is loaded", graph);
+	check(t, fabs(s->seconds - again->seconds) < 1e-9, "the seconds of a plan that is loaded", graph);
+}
+
 static void flip_some(Test *t, const Timeline *tl, Random *r, int graph)
 {
 	Arena *a = arena_new();
@@ -136,7 +173,7 @@ static void flip_some(Test *t, const Timeline *tl, Random *r, int graph)
 		double seconds = s->seconds;
 		TPlan p;
 
-		if (!flip(t, s, r, graph))
+		if (!(pick(r, 3) ? flip(t, s, r, graph) : start(t, s, r, graph)))
 			continue;
 		p = plan_of(s, a);
 		check(t, p.live_bytes == stages_peak(s), "the peak of the state is the plan's", graph);
@@ -148,6 +185,8 @@ static void flip_some(Test *t, const Timeline *tl, Random *r, int graph)
 		} else if (pick(r, 3) == 0) {
 			stages_keep(s);
 		}
+		if (pick(r, 8) == 0)
+			reload(t, s, a, graph);
 	}
 	arena_free(a);
 }
