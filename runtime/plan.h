@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 3 };
+enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 4 };
 
 /* Same order and values as ir/ir.h's DType (codegen asserts it). */
 typedef enum PlanDType { PD_NONE, PD_BOOL, PD_U8, PD_U16, PD_I32, PD_I64, PD_F16, PD_BF16, PD_F32, PD_F64 } PlanDType;
@@ -48,8 +48,27 @@ int64_t plan_prim_workspace(const PlanPrim *p, int threads);
  * for it; 16-bit convolutions else in f32, packed operands being f32; PD_NONE: it does not take them. */
 PlanDType plan_prim_compute(PlanDType t);
 
+/* CUDA: a kernel is
+ *
+ *     extern "C" __global__ void SYMBOL(unsigned char *arena, const OFF off, const PlanEnv *env)
+ *
+ * OFF being a struct of one array, int64_t at[n], that holds all of the step's off[]. A step runs its launches one after another. */
+typedef struct PlanLaunch {
+	const char *symbol;    /* of a module's kernel; distinct over all modules */
+	int32_t module;        /* index into Plan.modules */
+	uint32_t grid[3], block; /* blocks; threads of each */
+	uint32_t shared_bytes; /* dynamic shared memory */
+} PlanLaunch;
+
+/* Compiled kernels: a cubin for Plan.arch, and PTX for later processors. */
+typedef struct PlanModule {
+	const unsigned char *cubin;
+	int64_t cubin_bytes;
+	const char *ptx; /* NUL-terminated; NULL: none */
+} PlanModule;
+
 typedef enum PlanStepKind {
-	PLAN_KERNEL, /* fn(arena, off, env) */
+	PLAN_KERNEL, /* fn(arena, off, env), or its launches */
 	PLAN_PRIM,   /* prims[index]; off: operands in the op's order (conv_grad_x: dy, w; conv_grad_w: x, dy), result, workspace */
 	PLAN_INPUT,  /* inputs[index] of the samples at hand (the loop's micro-batch, else the function's batch) to off[0] */
 	PLAN_OUTPUT, /* off[0] is outputs[index], to be read by the host once the function has run */
@@ -71,6 +90,8 @@ typedef struct PlanStep {
 	PlanDType out_dtype; /* of result 0 */
 	double seconds;     /* predicted, of one run of this step: of each trip, in a loop */
 	int64_t work_bytes; /* of the workspace, the last of off[], where nwork is 1; 0: see the primitive */
+	const PlanLaunch *launch; /* CUDA */
+	int32_t nlaunch;
 } PlanStep;
 
 typedef struct PlanOutput {
@@ -150,7 +171,7 @@ typedef struct Plan {
 	int32_t version;
 	const char *model;       /* "convnet" */
 	const char *model_path;
-	const char *target;      /* "cpu" */
+	const char *target;      /* "cpu", "cuda" */
 	const char *isa;         /* processor features that the kernels need, e.g. "avx512f avx2 fma" ("": none) */
 	const char *fingerprint; /* of parameters and training state (names, types): a checkpoint must match */
 	const char *json;        /* the object of `dlc --json` */
@@ -165,6 +186,8 @@ typedef struct Plan {
 	const PlanData *data;      int32_t ndata;
 	const PlanFunc *funcs;     int32_t nfuncs;
 	const PlanSetting *train;  int32_t ntrain; /* settings of `train`: steps, batch, eval_every, ... */
+	const char *arch;          /* CUDA: "sm_90"; NULL */
+	const PlanModule *modules; int32_t nmodules;
 } Plan;
 
 extern const Plan dl_plan; /* defined by the generated plan.c */
