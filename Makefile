@@ -8,7 +8,7 @@ B       := build
 
 DLC_SRC := dlc.c $(wildcard ir/base/*.c ir/*.c frontend/*.c passes/*.c codegen/*.c)
 GEN_SRC := $(B)/frontend/parser.c $(B)/frontend/scanner.c $(B)/frontend/std_dl.c $(B)/codegen/kernel_h.c \
-           $(B)/codegen/special_h.c $(B)/codegen/product_h.c $(B)/codegen/plan_h.c $(B)/passes/picture_css.c \
+           $(B)/codegen/scalar_h.c $(B)/codegen/special_h.c $(B)/codegen/product_h.c $(B)/codegen/plan_h.c $(B)/passes/picture_css.c \
            $(B)/passes/page_css.c $(B)/passes/page_js.c $(B)/passes/machines_txt.c $(B)/passes/calibrate_dl.c
 RT_SRC  := $(wildcard runtime/*.c)
 DLC_OBJ := $(DLC_SRC:%.c=$(B)/%.o) $(GEN_SRC:%.c=%.o)

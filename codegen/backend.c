@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "emit.h"
+#include "cpu.h"
 
 /* Element-wise ops, reductions and moves of elements; views stay outside. */
 static bool cpu_fusable(const Node *n)

@@ -7,7 +7,7 @@
  * Fused kernels are compiled without contraction (rounding belongs to ops), special kernels with it
  * (each is one op). On failure, and when a signal interrupts, nothing is left behind. Environment:
  * CC, DLC_RUNTIME (folder of libdlrt.a), DLC_CFLAGS and DLC_LDFLAGS (added). */
-#include "emit.h"
+#include "cpu.h"
 #include "jobs.h"
 
 #include <dirent.h>
@@ -18,8 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern const char kernel_h[], special_h[], product_h[], plan_h[];
-extern const unsigned kernel_h_len, special_h_len, product_h_len, plan_h_len;
+extern const char scalar_h[], kernel_h[], special_h[], product_h[], plan_h[];
+extern const unsigned scalar_h_len, kernel_h_len, special_h_len, product_h_len, plan_h_len;
 
 _Static_assert(MAX_JOBS >= 8, "MAX_PARTS of the kernels, the special ones, the plan");
 enum { MAX_LOG_LINES = 12, SPLIT_BYTES = 12000, MAX_PARTS = 6 };
@@ -171,7 +171,7 @@ static bool write_kernels(Make *k, const Emit *e, int part, int parts)
 	double all = 0, before = 0;
 	for (size_t i = 0; i < e->kernels.len; i++)
 		all += e->kernels.at[i].special ? 0 : e->kernels.at[i].weight;
-	fprintf(f, "#include \"kernel.h\"\n");
+	e->printer->prelude(f, e, false);
 	for (size_t i = 0; i < e->kernels.len; i++) {
 		const EmitKernel *x = &e->kernels.at[i];
 		if (x->special)
@@ -213,7 +213,7 @@ static void print_plan(FILE *f, void *ctx)
 static void print_special(FILE *f, void *ctx)
 {
 	const Emit *e = ctx;
-	special_prelude(f, e);
+	e->printer->prelude(f, e, true);
 	for (size_t i = 0; i < e->kernels.len; i++)
 		if (e->kernels.at[i].special)
 			kernel_print(f, e, (int)i);
@@ -239,6 +239,7 @@ static bool compile_all(Make *k, Emit *e)
 	int parts = count_parts(weight);
 	PlanJob plan = { e, k->o };
 	bool ok = write_text(k, "plan.h", plan_h, plan_h_len) &&
+		  write_text(k, "scalar.h", scalar_h, scalar_h_len) &&
 		  write_text(k, "kernel.h", kernel_h, kernel_h_len) &&
 		  write_text(k, "special.h", special_h, special_h_len) &&
 		  write_text(k, "product.h", product_h, product_h_len);
@@ -300,7 +301,7 @@ static bool make_trainer(Make *k, Emit *e)
 bool cpu_build(const Module *m, const BuildOptions *o)
 {
 	Arena *a = arena_new();
-	Emit *e = emit_module(a, m);
+	Emit *e = emit_module(a, m, &cpu_printer);
 	const char *cc = o->cc ? o->cc : getenv("CC");
 	Make k = { .a = a, .m = m, .o = o, .cc = cc && *cc ? cc : "cc", .objects = "" };
 	bool ok = e != NULL;
@@ -324,7 +325,7 @@ bool cpu_emit(FILE *out, const Module *m, const BuildOptions *o)
 {
 	(void)o;
 	Arena *a = arena_new();
-	Emit *e = emit_module(a, m);
+	Emit *e = emit_module(a, m, &cpu_printer);
 	if (e)
 		kernels_write(out, e);
 	arena_free(a);

@@ -8,95 +8,19 @@
 
 #include <assert.h>
 
+#include "library.h"
+#include "print.h"
+
 enum { EMBED_COLUMNS = 64 };	/* columns that one thread adds up at a time */
 enum { PARALLEL_COST = 60000 }; /* operations below which one thread is faster */
 
 static int64_t dim(const Value *v, int i) { return v->type.dim[i]; }
 
-static int64_t list2(const Node *n, const char *name, int i, int64_t dflt)
-{
-	const IntList *l = ir_ints(n, name);
-	return l->n == 0 ? dflt : l->v[i < l->n ? i : l->n - 1];
-}
-
 /* ---- library calls ---- */
-
-/* Row-major strides; t: the last two axes are stored the other way round. */
-static void matmul_operand(PlanPrim *p, int role, const int64_t *dims, bool t, bool broadcast)
-{
-	int n = p->ndim;
-	memcpy(p->dims[role], dims, sizeof *dims * (size_t)n);
-	int64_t rows = dims[n - 2], cols = dims[n - 1];
-	p->strides[role][n - 2] = t ? 1 : cols;
-	p->strides[role][n - 1] = t ? rows : 1;
-	if (n == 3)
-		p->strides[role][0] = broadcast ? 0 : rows * cols;
-}
-
-static int64_t leading(const Type *t)
-{
-	int64_t n = 1;
-	for (int i = 0; i + 2 < t->ndim; i++)
-		n *= t->dim[i];
-	return n;
-}
-
-static void describe_matmul(const Node *n, PlanPrim *p)
-{
-	const Type *x = &n->arg[0]->type, *y = &n->arg[1]->type;
-	bool ta = ir_int(n, "ta") != 0, tb = ir_int(n, "tb") != 0;
-	int64_t M = x->dim[x->ndim - (ta ? 1 : 2)], K = x->dim[x->ndim - (ta ? 2 : 1)];
-	int64_t N = y->dim[y->ndim - (tb ? 2 : 1)], xb = leading(x), yb = leading(y);
-	bool x_whole = x->ndim == 2 || xb == 1, y_whole = y->ndim == 2 || yb == 1;
-	p->kind = PRIM_MATMUL;
-	if (y_whole && !ta) { /* [B,T,C] x [C,O]: one product of B*T rows */
-		M *= xb;
-		xb = 1;
-	}
-	int64_t batch = xb > yb ? xb : yb;
-	p->ndim = batch > 1 ? 3 : 2;
-	int64_t a[3] = { batch, M, K }, b[3] = { batch, K, N }, c[3] = { batch, M, N };
-	int skip = 3 - p->ndim;
-	matmul_operand(p, 0, a + skip, ta, x_whole && batch > 1);
-	matmul_operand(p, 1, b + skip, tb, y_whole && batch > 1);
-	matmul_operand(p, 2, c + skip, false, false);
-}
-
-static void describe_conv(const Node *n, PlanPrim *p)
-{
-	const Value *x = n->arg[0], *w = n->arg[1], *y = n->res[0];
-	p->kind = PRIM_CONV;
-	if (n->op == OP_conv2d_grad_x) {
-		p->kind = PRIM_CONV_GRAD_X;
-		x = n->res[0];
-		y = n->arg[0];
-	} else if (n->op == OP_conv2d_grad_w) {
-		p->kind = PRIM_CONV_GRAD_W;
-		w = n->res[0];
-		y = n->arg[1];
-	}
-	const Value *role[] = { x, w, y };
-	p->ndim = 4;
-	for (int i = 0; i < 3; i++)
-		memcpy(p->dims[i], role[i]->type.dim, 4 * sizeof p->dims[i][0]);
-	for (int i = 0; i < 2; i++) {
-		p->stride[i] = list2(n, "stride", i, 1);
-		p->pad[i] = list2(n, "pad", i, 0);
-		p->dilation[i] = list2(n, "dilation", i, 1);
-	}
-	p->groups = ir_int(n, "groups");
-}
 
 static void describe(const Node *n, PlanPrim *p)
 {
-	*p = (PlanPrim){ .groups = 1 };
-	if (n->op == OP_matmul)
-		describe_matmul(n, p);
-	else
-		describe_conv(n, p);
-	p->dtype = (PlanDType)n->arg[0]->type.dtype;
-	if (n->res[0]->type.dtype != n->arg[0]->type.dtype)
-		p->out = (PlanDType)n->res[0]->type.dtype;
+	library_call(n, p);
 	if (plan_prim_compute(p->dtype) != p->dtype)
 		p->compute = plan_prim_compute(p->dtype);
 }
@@ -131,17 +55,17 @@ static const char *declare(Arena *a, const Node *n)
 {
 	const char *s = "";
 	for (int i = 0; i < n->nargs; i++) {
-		const char *t = cpu_ctype(n->arg[i]->type.dtype);
+		const char *t = print_ctype(n->arg[i]->type.dtype);
 		s = arena_printf(a, "%s\tconst %s *const a%d = (const %s *)(arena + off[%d]);\n", s,
 				 t, i, t, i);
 	}
 	for (int i = 0; i < n->nres; i++) {
-		const char *t = cpu_ctype(n->res[i]->type.dtype);
+		const char *t = print_ctype(n->res[i]->type.dtype);
 		s = arena_printf(a, "%s\t%s *const r%d = (%s *)(arena + off[%d]);\n", s, t, i, t,
 				 n->nargs + i);
 	}
 	if (cpu_special_workspace(n, 1) > 0) {
-		const char *t = cpu_ctype(real_type(n));
+		const char *t = print_ctype(real_type(n));
 		s = arena_printf(a, "%s\t%s *const work = (%s *)(arena + off[%d]);\n", s, t, t,
 				 n->nargs + n->nres);
 	}
@@ -160,7 +84,7 @@ static const char *names(Arena *a, const Node *n)
 
 /* A kernel that does `units` units by `statement` (a C statement over u), in parallel where `work`
  * operations are worth it. */
-static CpuText loop_text(Arena *a, const Node *n, int64_t units, double work, const char *statement)
+static KernelText loop_text(Arena *a, const Node *n, int64_t units, double work, const char *statement)
 {
 	double each = work / (double)units;
 	const char *text = arena_printf(
@@ -170,13 +94,13 @@ static CpuText loop_text(Arena *a, const Node *n, int64_t units, double work, co
 		"#pragma omp parallel for num_threads(env->threads) schedule(static) if (N > "
 		"%lld)\n"
 		"\tfor (int64_t u = 0; u < N; u++) {\n%s\t}\n}\n",
-		declare(a, n), cpu_own_numbers(n), (long long)(PARALLEL_COST / (each > 1 ? each : 1)), statement);
-	return (CpuText){ text, units };
+		declare(a, n), kernel_own_numbers(n), (long long)(PARALLEL_COST / (each > 1 ? each : 1)), statement);
+	return (KernelText){ .text = text, .n = units };
 }
 
 static const char *suffix(const Node *n) { return dtype_name(n->arg[0]->type.dtype); }
 
-static CpuText pool_text(Arena *a, const Node *n)
+static KernelText pool_text(Arena *a, const Node *n)
 {
 	bool grad = n->op == OP_max_pool2d_grad || n->op == OP_avg_pool2d_grad;
 	const Value *x = grad ? n->res[0] : n->arg[0], *y = grad ? n->arg[n->nargs - 1] : n->res[0];
@@ -186,7 +110,7 @@ static CpuText pool_text(Arena *a, const Node *n)
 	for (int i = 0; i < 6; i++) {
 		static const char *const name[] = { "kernel", "stride", "pad" };
 		sizes = arena_printf(a, "%s, %lld", sizes,
-				     (long long)list2(n, name[i / 2], i % 2, i < 4));
+				     (long long)library_pair(n, name[i / 2], i % 2, i < 4));
 	}
 	const char *sums = !grad ? "" : is_narrow(n)
 				    ? arena_printf(a, ", work + omp_get_thread_num() * %lldLL",
@@ -199,9 +123,9 @@ static CpuText pool_text(Arena *a, const Node *n)
 
 /* Indices outside of the table read zeros and add nowhere: data are checked before the first step,
  * and what is computed from them must stay inside the arena whatever it is. */
-static CpuText embedding_text(Arena *a, const Node *n)
+static KernelText embedding_text(Arena *a, const Node *n)
 {
-	const char *t = cpu_ctype(n->res[0]->type.dtype);
+	const char *t = print_ctype(n->res[0]->type.dtype);
 	long long rows = (long long)type_elems(&n->arg[1]->type), V = (long long)dim(n->arg[0], 0),
 		  C = (long long)dim(n->arg[0], 1);
 	const char *body =
@@ -216,9 +140,9 @@ static CpuText embedding_text(Arena *a, const Node *n)
 }
 
 /* Threads take blocks of columns, so every sum adds up in order of position. */
-static CpuText embedding_grad_text(Arena *a, const Node *n)
+static KernelText embedding_grad_text(Arena *a, const Node *n)
 {
-	const char *t = cpu_ctype(n->res[0]->type.dtype), *get = "";
+	const char *t = print_ctype(n->res[0]->type.dtype), *get = "";
 	DType from = n->arg[1]->type.dtype;
 	if (from == DT_BF16 || from == DT_F16)
 		get = arena_printf(a, "dl_load_%s", dtype_name(from));
@@ -257,7 +181,7 @@ static int64_t attention_scratch(const Node *n)
 	return elems * dtype_bytes(real_type(n));
 }
 
-static CpuText attention_text(Arena *a, const Node *n)
+static KernelText attention_text(Arena *a, const Node *n)
 {
 	const Value *q = n->arg[0];
 	bool grad = n->op == OP_attention_grad;
@@ -276,12 +200,12 @@ static CpuText attention_text(Arena *a, const Node *n)
 	for (int i = 0; i < n->nres; i++)
 		s = arena_printf(a, "%sr%d, ", s, i);
 	const char *by = scale == 0 ? arena_printf(a, "1 / __builtin_sqrt(%lld)", (long long)D)
-				    : cpu_literal(a, DT_F64, scale);
+				    : print_literal(a, DT_F64, scale);
 	const char *call = arena_printf(
 		a, "\t\tdl_%s_%s(u, %swork, %lld, %lld, %lld, %lld, %lld, %d, %lld, (%s)(%s));\n",
 		ir_ops[n->op].name, suffix(n), s, (long long)T, (long long)K, (long long)heads,
 		(long long)kv, (long long)D, ir_int(n, "causal") != 0,
-		(long long)ir_int(n, "window"), cpu_ctype(real_type(n)), by);
+		(long long)ir_int(n, "window"), print_ctype(real_type(n)), by);
 	return loop_text(a, n, dim(q, 0) * (grad ? kv : heads),
 			 (double)type_elems(&q->type) * (double)K, call);
 }
@@ -319,7 +243,7 @@ static int64_t product_scratch(const Node *n)
 }
 
 /* A product of 16-bit matrices, by product.h. */
-static CpuText product_text(Arena *a, const Node *n)
+static KernelText product_text(Arena *a, const Node *n)
 {
 	PlanPrim p;
 	int tm, tn;
@@ -346,7 +270,7 @@ static CpuText product_text(Arena *a, const Node *n)
 			 with_sizes(a, s, sizes, sizeof sizes / sizeof *sizes));
 }
 
-static CpuText matrix_text(Arena *a, const Node *n)
+static KernelText matrix_text(Arena *a, const Node *n)
 {
 	PlanPrim p;
 	if (is_narrow(n))
@@ -382,7 +306,7 @@ static CpuText matrix_text(Arena *a, const Node *n)
 	return loop_text(a, n, units, work, with_sizes(a, s, sizes, sizeof sizes / sizeof *sizes));
 }
 
-CpuText cpu_special_text(Arena *a, const Node *n)
+KernelText cpu_special_text(Arena *a, const Node *n)
 {
 	switch (n->op) {
 	case OP_max_pool2d:
@@ -398,7 +322,7 @@ CpuText cpu_special_text(Arena *a, const Node *n)
 	case OP_attention_grad:
 		return attention_text(a, n);
 	default:
-		return ir_ops[n->op].kind == K_MATRIX ? matrix_text(a, n) : (CpuText){ 0 };
+		return ir_ops[n->op].kind == K_MATRIX ? matrix_text(a, n) : (KernelText){ 0 };
 	}
 }
 
@@ -414,3 +338,51 @@ int64_t cpu_special_workspace(const Node *n, int threads)
 		return dim(n->res[0], 2) * dim(n->res[0], 3) * dtype_bytes(DT_F32) * threads;
 	return 0;
 }
+
+/* ---- files ---- */
+
+/* Whether a special kernel calls a function of a type. */
+static bool calls_type(const Emit *e, const char *type)
+{
+	const char *call = arena_printf(e->a, "_%s(u", type);
+	for (size_t i = 0; i < e->kernels.len; i++)
+		if (e->kernels.at[i].special && strstr(e->kernels.at[i].text, call))
+			return true;
+	return false;
+}
+
+static void special_prelude(FILE *out, const Emit *e)
+{
+	static const char *const narrow[] = { "bf16", "f16" };
+	fputs("#include \"kernel.h\"\n#include <omp.h>\n", out);
+	fputs("#define REAL float\n#define S f32\n#include \"special.h\"\n#undef S\n", out);
+	for (int i = 0; i < 2; i++) {
+		const char *t = narrow[i];
+		if (calls_type(e, t))
+			fprintf(out,
+				"#define S %s\n#define R f32\n#define STORED uint16_t\n"
+				"#define GET dl_load_%s\n#define PUT dl_store_%s\n"
+				"#include \"special.h\"\n#undef S\n",
+				t, t, t);
+	}
+	fputs("#undef REAL\n", out);
+	if (calls_type(e, "f64"))
+		fputs("#define REAL double\n#define S f64\n#include \"special.h\"\n#undef "
+		      "REAL\n#undef S\n",
+		      out);
+}
+
+static void prelude(FILE *out, const Emit *e, bool special)
+{
+	if (special)
+		special_prelude(out, e);
+	else
+		fputs("#include \"kernel.h\"\n", out);
+}
+
+static void print(FILE *out, const EmitKernel *k, int number)
+{
+	fprintf(out, "void k%d%s", number, k->text);
+}
+
+const KernelPrinter cpu_printer = { cpu_fused_text, cpu_special_text, cpu_prim, prelude, print };

@@ -5,6 +5,8 @@
 
 #include <assert.h>
 
+#include "print.h"
+
 static uint64_t hash_text(const char *s)
 {
 	uint64_t h = 1469598103934665603u;
@@ -96,6 +98,12 @@ static void fail(Emit *e, const Node *n, const char *what)
 	e->failed = true;
 }
 
+static void set_kernel(Emit *e, EmitStep *s, const KernelText *text, bool special)
+{
+	s->index = add_kernel(e, s->node, text->text, special);
+	s->n = text->n;
+}
+
 static void kernel_step(Emit *e, EmitFunc *f, const Node *n, int64_t micro)
 {
 	EmitStep s = { .kind = PLAN_KERNEL, .node = n };
@@ -106,10 +114,9 @@ static void kernel_step(Emit *e, EmitFunc *f, const Node *n, int64_t micro)
 			fail(e, n, "this combination of ops has no loop form");
 			return;
 		}
-		CpuText text = cpu_fused_text(e->a, n, l, micro);
-		s.index = add_kernel(e, n, text.text, false);
-		s.n = text.n;
-	} else if (cpu_prim(n, &p)) {
+		KernelText text = e->printer->fused(e->a, n, l, micro);
+		set_kernel(e, &s, &text, false);
+	} else if (e->printer->library(n, &p)) {
 		p.work_bytes = n->work_bytes;
 		s.kind = PLAN_PRIM;
 		s.index = (int32_t)e->prims.len;
@@ -119,13 +126,12 @@ static void kernel_step(Emit *e, EmitFunc *f, const Node *n, int64_t micro)
 		if (s.index == (int32_t)e->prims.len)
 			vec_push(e->a, &e->prims, p);
 	} else {
-		CpuText text = cpu_special_text(e->a, n);
+		KernelText text = e->printer->special(e->a, n);
 		if (!text.text) {
 			fail(e, n, "this op can be planned, but there is no kernel to run it");
 			return;
 		}
-		s.index = add_kernel(e, n, text.text, true);
-		s.n = text.n;
+		set_kernel(e, &s, &text, true);
 	}
 	vec_push(e->a, &f->steps, s);
 }
@@ -181,11 +187,12 @@ static void walk_block(Emit *e, EmitFunc *f, const Block *b, int64_t micro)
 	}
 }
 
-Emit *emit_module(Arena *a, const Module *m)
+Emit *emit_module(Arena *a, const Module *m, const KernelPrinter *printer)
 {
 	Emit *e = ARENA_NEW(a, Emit);
 	e->a = a;
 	e->m = m;
+	e->printer = printer;
 	for (const Func *f = m->funcs; f; f = f->next) {
 		if (strcmp(f->name, "forward") == 0)
 			continue;
@@ -229,7 +236,7 @@ EmitOffsets emit_offsets(Arena *a, const Module *m, const EmitStep *s)
 	if (s->kind == PLAN_LOOP || s->kind == PLAN_END)
 		return x;
 	int64_t *stream = NULL;
-	int nstreams = s->kind == PLAN_KERNEL ? cpu_streams(a, n, &stream) : 0;
+	int nstreams = s->kind == PLAN_KERNEL ? kernel_streams(a, n, &stream) : 0;
 	x.off = ARENA_ARRAY(a, n->nargs + n->nres + 2 + nstreams, int64_t);
 	for (int i = 0; i < n->nargs; i++)
 		x.off[x.noff++] = emit_offset(m, n->arg[i]);
@@ -242,7 +249,7 @@ EmitOffsets emit_offsets(Arena *a, const Module *m, const EmitStep *s)
 	}
 	if (s->kind != PLAN_KERNEL)
 		return x;
-	assert(x.noff == cpu_own_numbers(n));
+	assert(x.noff == kernel_own_numbers(n));
 	x.off[x.noff + x.nown++] = s->n;
 	for (int i = 0; i < nstreams; i++)
 		x.off[x.noff + x.nown++] = stream[i];
@@ -251,45 +258,14 @@ EmitOffsets emit_offsets(Arena *a, const Module *m, const EmitStep *s)
 
 void kernel_print(FILE *out, const Emit *e, int kernel)
 {
-	const EmitKernel *k = &e->kernels.at[kernel];
-	fprintf(out, "\n/* %s */\nvoid k%d%s", k->comment, kernel, k->text);
-}
-
-/* Whether a special kernel calls a function of a type. */
-static bool calls_type(const Emit *e, const char *type)
-{
-	const char *call = arena_printf(e->a, "_%s(u", type);
-	for (size_t i = 0; i < e->kernels.len; i++)
-		if (e->kernels.at[i].special && strstr(e->kernels.at[i].text, call))
-			return true;
-	return false;
-}
-
-void special_prelude(FILE *out, const Emit *e)
-{
-	static const char *const narrow[] = { "bf16", "f16" };
-	fputs("#include \"kernel.h\"\n#include <omp.h>\n", out);
-	fputs("#define REAL float\n#define S f32\n#include \"special.h\"\n#undef S\n", out);
-	for (int i = 0; i < 2; i++) {
-		const char *t = narrow[i];
-		if (calls_type(e, t))
-			fprintf(out,
-				"#define S %s\n#define R f32\n#define STORED uint16_t\n"
-				"#define GET dl_load_%s\n#define PUT dl_store_%s\n"
-				"#include \"special.h\"\n#undef S\n",
-				t, t, t);
-	}
-	fputs("#undef REAL\n", out);
-	if (calls_type(e, "f64"))
-		fputs("#define REAL double\n#define S f64\n#include \"special.h\"\n#undef "
-		      "REAL\n#undef S\n",
-		      out);
+	fprintf(out, "\n/* %s */\n", e->kernels.at[kernel].comment);
+	e->printer->print(out, &e->kernels.at[kernel], kernel);
 }
 
 void kernels_write(FILE *out, const Emit *e)
 {
 	bool special = false;
-	fputs("#include \"kernel.h\"\n", out);
+	e->printer->prelude(out, e, false);
 	for (size_t i = 0; i < e->kernels.len; i++) {
 		special = special || e->kernels.at[i].special;
 		if (!e->kernels.at[i].special)
@@ -298,7 +274,7 @@ void kernels_write(FILE *out, const Emit *e)
 	if (!special)
 		return;
 	fputc('\n', out);
-	special_prelude(out, e);
+	e->printer->prelude(out, e, true);
 	for (size_t i = 0; i < e->kernels.len; i++)
 		if (e->kernels.at[i].special)
 			kernel_print(out, e, (int)i);

@@ -1,13 +1,19 @@
 /* A planned module as lists: the steps of each function, the distinct kernels and library calls
  * that they use.
  *
- * emit.c makes it, cpu.c/cpu_special.c print the kernels, plan_write.c prints the tables, build.c
- * compiles both. */
+ * emit.c makes it and asks a KernelPrinter for the text of kernels; plan_write.c prints the tables,
+ * a build of the back end's compiles both.
+ *
+ * A kernel's off[] holds the node's operands, then its results, then its workspace, then N, the
+ * number of rows or units, then the streams of its random ops. N often is all that kernels for
+ * different batches differ in, streams all that equal layers differ in; so they are no part of the
+ * text, and nodes that are equal but for them share one kernel. */
 #ifndef DLC_CODEGEN_EMIT_H
 #define DLC_CODEGEN_EMIT_H
 
+#include "../runtime/plan.h"
 #include "backend.h"
-#include "cpu.h"
+#include "loop.h"
 
 typedef struct EmitKernel {
 	const char *text;    /* without a name; equal text, one kernel */
@@ -15,6 +21,26 @@ typedef struct EmitKernel {
 	bool special;	     /* goes to the file of special kernels */
 	double weight;	     /* length, for dividing files */
 } EmitKernel;
+
+typedef struct KernelText {
+	const char *text; /* NULL: no kernel */
+	int64_t n;	  /* N */
+} KernelText;
+
+typedef struct Emit Emit;
+
+/* A back end's text of kernels. */
+typedef struct KernelPrinter {
+	/* A fused kernel; `micro` is the batch of the function or loop body that it is in. */
+	KernelText (*fused)(Arena *a, const Node *fused, const Loop *l, int64_t micro);
+	/* Any other node that is no library call. Goes to the file of special kernels. */
+	KernelText (*special)(Arena *a, const Node *n);
+	/* The library call of a node; false where the library does not offer it. */
+	bool (*library)(const Node *n, PlanPrim *p);
+	/* What the files of fused and of special kernels start with; a kernel under its name. */
+	void (*prelude)(FILE *out, const Emit *e, bool special);
+	void (*print)(FILE *out, const EmitKernel *k, int number);
+} KernelPrinter;
 
 typedef struct EmitStep {
 	PlanStepKind kind;
@@ -37,9 +63,10 @@ typedef struct EmitFunc {
 	VEC(PlanLoop) loops;
 } EmitFunc;
 
-typedef struct Emit {
+struct Emit {
 	Arena *a;
 	const Module *m;
+	const KernelPrinter *printer;
 	VEC(EmitKernel) kernels;
 	VEC(PlanPrim) prims;
 	VEC(const Node *) inputs; /* distinct by name */
@@ -47,11 +74,11 @@ typedef struct Emit {
 	int32_t *table;		  /* open hash of kernels by text */
 	int32_t table_size;
 	bool failed;
-} Emit;
+};
 
 /* Walks all functions but `forward`. NULL after a diagnostic (an op that cannot be run, a type
  * without kernels). */
-Emit *emit_module(Arena *a, const Module *m);
+Emit *emit_module(Arena *a, const Module *m, const KernelPrinter *printer);
 /* The arena offset of a value: behind views, of a variable's storage. */
 int64_t emit_offset(const Module *m, const Value *v);
 EmitOffsets emit_offsets(Arena *a, const Module *m, const EmitStep *s);
@@ -60,14 +87,9 @@ const char *emit_name(Arena *a, const Node *n);
 
 /* plan.c for a placed module; kernels are k0, k1, ... */
 void plan_write(FILE *out, Emit *e, const BuildOptions *o);
-/* One kernel as a C function. */
+/* One kernel under its name, below a comment. */
 void kernel_print(FILE *out, const Emit *e, int kernel);
-/* What the file of special kernels starts with. */
-void special_prelude(FILE *out, const Emit *e);
 /* All kernels as one text, special ones last. */
 void kernels_write(FILE *out, const Emit *e);
-
-bool cpu_build(const Module *m, const BuildOptions *o);
-bool cpu_emit(FILE *out, const Module *m, const BuildOptions *o);
 
 #endif

@@ -6,7 +6,7 @@
  * bytes around them. Checked: fused results equal the interpreter's (f64 to 1e-11, f32 to 2e-5 of
  * the largest element; in 16 bits arithmetic exactly, else one unit in the last place); fused equals unfused bit for bit; two threads equal one bit for bit; no byte outside of
  * results, assigned variables and workspaces is touched. */
-#include "codegen/emit.h"
+#include "codegen/cpu.h"
 #include "interp.h"
 #include "passes/fuse.h"
 #include "runtime/prim.h"
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-extern const char kernel_h[], special_h[], product_h[], plan_h[];
+extern const char scalar_h[], kernel_h[], special_h[], product_h[], plan_h[];
 
 enum { GUARD = 64, PATTERN = 0xa5, THREADS = 2, MAX_CASES = 1024 };
 
@@ -654,10 +654,7 @@ static const char *compile(Test *t, const char *dir, bool special)
 	FILE *f = fopen(c, "w");
 	if (!f)
 		return NULL;
-	if (special)
-		special_prelude(f, t->e);
-	else
-		fputs("#include \"kernel.h\"\n", f);
+	t->e->printer->prelude(f, t->e, special);
 	for (size_t i = 0; i < t->e->kernels.len; i++)
 		if (t->e->kernels.at[i].special == special)
 			kernel_print(f, t->e, (int)i);
@@ -686,6 +683,7 @@ static bool compile_all(Test *t)
 	if (!mkdtemp(dir))
 		return false;
 	bool ok = write_file(t, dir, "plan.h", plan_h) &&
+		  write_file(t, dir, "scalar.h", scalar_h) &&
 		  write_file(t, dir, "kernel.h", kernel_h) &&
 		  write_file(t, dir, "special.h", special_h) &&
 		  write_file(t, dir, "product.h", product_h);
@@ -1085,7 +1083,7 @@ int main(void)
 		add_case(t, composites[i].name, composites[i].make, DT_F16);
 	}
 	add_examples(t);
-	t->e = emit_module(t->a, t->m);
+	t->e = emit_module(t->a, t->m, &cpu_printer);
 	if (!t->lib || !t->e || !compile_all(t)) {
 		printf("FAIL kernels: cannot be made (%s)\n", why);
 		t->failed++;
