@@ -91,15 +91,32 @@ static void put_string(Checkpoint *c, const char *s)
 	put(c, "\"");
 }
 
-static uint64_t hash_vars(const Checkpoint *c, const Run *r)
+/* The next piece of a variable, from `at` on; NULL after filling f. */
+static const void *piece(Device *d, const PlanVar *v, int64_t at, int64_t *n, Fail *f)
 {
-	uint64_t h = DATA_HASH_START;
-	for (int i = 0; i < c->plan->nvars; i++)
-		h = data_hash(h, r->arena.base + c->order[i]->offset, (size_t)c->order[i]->bytes);
-	return h;
+	*n = v->bytes - at < DEVICE_CHUNK ? v->bytes - at : DEVICE_CHUNK;
+	return device_view(d, v->offset + at, *n, f);
 }
 
-static void write_header(Checkpoint *c, const Run *r, const CheckpointState *s)
+static bool hash_vars(const Checkpoint *c, Device *d, uint64_t *h, Fail *f)
+{
+	*h = DATA_HASH_START;
+	for (int i = 0; i < c->plan->nvars; i++) {
+		const PlanVar *v = c->order[i];
+		DataHash hash;
+		data_hash_begin(&hash, *h);
+		for (int64_t at = 0, n; at < v->bytes; at += n) {
+			const void *p = piece(d, v, at, &n, f);
+			if (!p)
+				return false;
+			data_hash_add(&hash, p, (size_t)n);
+		}
+		*h = data_hash_end(&hash);
+	}
+	return true;
+}
+
+static void write_header(Checkpoint *c, uint64_t hash, const CheckpointState *s)
 {
 	c->used = 8;
 	put(c, "{\"__metadata__\":{");
@@ -108,8 +125,7 @@ static void write_header(Checkpoint *c, const Run *r, const CheckpointState *s)
 		    "\"best_loss\":\"%.17g\",\"best_step\":\"%" PRId64
 		    "\",\"evals_since_best\":\"%" PRId64 "\",",
 		    s->best_loss, s->best_step, s->evals_since_best);
-	put(c, "\"data_hash\":\"%016" PRIx64 "\",\"fingerprint\":",
-	    hash_vars(c, r));
+	put(c, "\"data_hash\":\"%016" PRIx64 "\",\"fingerprint\":", hash);
 	put_string(c, c->plan->fingerprint);
 	put(c, ",\"format\":\"dlc\",\"model\":");
 	put_string(c, c->plan->model);
@@ -184,14 +200,25 @@ int checkpoint_folder(const char *dir, Fail *f)
 	return -1;
 }
 
-static bool write_file(Checkpoint *c, const Run *r, const char *path)
+static bool write_var(Device *d, const PlanVar *v, int fd, Fail *f)
+{
+	bool ok = true;
+	for (int64_t at = 0, n; ok && at < v->bytes; at += n) {
+		const void *p = piece(d, v, at, &n, f);
+		ok = p && write_all(fd, p, (size_t)n);
+	}
+	return ok;
+}
+
+/* False after filling f, or with errno set. */
+static bool write_file(Checkpoint *c, Device *d, const char *path, Fail *f)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return false;
 	bool ok = write_all(fd, c->header, c->used);
 	for (int i = 0; ok && i < c->plan->nvars; i++)
-		ok = write_all(fd, r->arena.base + c->order[i]->offset, (size_t)c->order[i]->bytes);
+		ok = write_var(d, c->order[i], fd, f);
 	ok = ok && fsync(fd) == 0;
 	int e = errno;
 	if (close(fd) && ok) {
@@ -213,12 +240,12 @@ static void sync_folder(const char *dir)
 
 /* A second name for the same bytes: a link, under a name of its own first, as the name may exist
  * already; on a file system without links, written again. */
-static bool also_as(Checkpoint *c, const Run *r, const char *from, const char *to)
+static bool also_as(Checkpoint *c, Device *d, const char *from, const char *to, Fail *f)
 {
 	char temp[4200];
 	snprintf(temp, sizeof temp, "%s.tmp", to);
 	unlink(temp);
-	if (link(from, temp) && !write_file(c, r, temp)) {
+	if (link(from, temp) && !write_file(c, d, temp, f)) {
 		unlink(temp);
 		return false;
 	}
@@ -255,7 +282,7 @@ void checkpoint_prune(const char *dir, int64_t keep)
 	}
 }
 
-bool checkpoint_save(Checkpoint *c, const Run *r, const CheckpointState *s, const char *dir,
+bool checkpoint_save(Checkpoint *c, Device *d, const CheckpointState *s, const char *dir,
 		     unsigned names, Fail *f)
 {
 	char temp[4096], last[4096], number[4096], best[4096];
@@ -263,16 +290,21 @@ bool checkpoint_save(Checkpoint *c, const Run *r, const CheckpointState *s, cons
 	snprintf(last, sizeof last, "%s/last.safetensors", dir);
 	snprintf(number, sizeof number, "%s/step-%" PRId64 ".safetensors", dir, s->step);
 	snprintf(best, sizeof best, "%s/best.safetensors", dir);
-	write_header(c, r, s);
-	bool ok = write_file(c, r, temp);
+	uint64_t hash;
+	if (!hash_vars(c, d, &hash, f))
+		return false;
+	write_header(c, hash, s);
+	bool ok = write_file(c, d, temp, f);
 	if (ok && names & SAVE_NUMBERED)
-		ok = also_as(c, r, temp, number);
+		ok = also_as(c, d, temp, number, f);
 	if (ok && names & SAVE_BEST)
-		ok = also_as(c, r, temp, best);
+		ok = also_as(c, d, temp, best, f);
 	ok = ok && rename(temp, last) == 0;
 	if (!ok) {
 		int e = errno;
 		unlink(temp);
+		if (f->code) /* the device's own failure */
+			return false;
 		return fail(f, EXIT_INPUT,
 			    "cannot save %s (step %" PRId64
 			    "): %s; what was saved before is unchanged",

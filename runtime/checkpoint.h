@@ -32,7 +32,7 @@ void checkpoint_close(Checkpoint *c);
 int checkpoint_folder(const char *dir, Fail *f);
 /* Writes DIR/last.safetensors, and the further names of `names`: under a temporary name, synced,
  * renamed. After a failure or a kill at any moment the files of before are whole. */
-bool checkpoint_save(Checkpoint *c, const Run *r, const CheckpointState *s, const char *dir,
+bool checkpoint_save(Checkpoint *c, Device *d, const CheckpointState *s, const char *dir,
 		     unsigned names, Fail *f);
 /* Removes all but the `keep` newest DIR/step-N.safetensors. */
 void checkpoint_prune(const char *dir, int64_t keep);
@@ -40,7 +40,7 @@ void checkpoint_prune(const char *dir, int64_t keep);
 /* A file, or a folder's last.safetensors. Restores every variable and the state; strict: another
  * model's file, or one with missing, extra or misshapen tensors is refused before anything is
  * overwritten. */
-bool checkpoint_resume(Run *r, const char *path, CheckpointState *s, Fail *f);
+bool checkpoint_resume(Device *d, const char *path, CheckpointState *s, Fail *f);
 typedef enum InitWhat { INIT_WHOLE, INIT_PARTIAL, INIT_ADAPTERS } InitWhat;
 
 /* Takes parameters, and running statistics where the file has them, converting between f64, f32, bf16
@@ -48,13 +48,13 @@ typedef enum InitWhat { INIT_WHOLE, INIT_PARTIAL, INIT_ADAPTERS } InitWhat;
  * tensors other names (NULL: none). What is missing, misshapen or not in the model is listed: in a
  * refusal, or for INIT_PARTIAL in note->text ("" without any). Adapters may be missing, unless
  * INIT_ADAPTERS asks for them and for nothing else. */
-bool checkpoint_init(Run *r, const char *path, const char *map, InitWhat what, Fail *note, Fail *f);
+bool checkpoint_init(Device *d, const char *path, const char *map, InitWhat what, Fail *note, Fail *f);
 
 typedef enum ExportWhat { EXPORT_ALL, EXPORT_MERGED, EXPORT_ADAPTERS } ExportWhat;
 
 /* Writes weights for other tools: parameters (their moving averages, where there are some) and
  * running statistics, all of them; with the adapters merged; or the adapters alone. */
-bool checkpoint_export(const Run *r, const char *path, ExportWhat what, int *tensors, Fail *f);
+bool checkpoint_export(Device *d, const char *path, ExportWhat what, int *tensors, Fail *f);
 /* The parameter whose moving average v is; NULL where it is none. */
 const PlanVar *plan_average_of(const Plan *plan, const PlanVar *v);
 

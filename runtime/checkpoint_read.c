@@ -24,8 +24,9 @@ static void check_var(const TensorFile *x, const PlanVar *v, Faults *faults)
 		fault(faults, "'%s' is %s, expected %s", v->name, found, want);
 }
 
-bool checkpoint_resume(Run *r, const char *path, CheckpointState *s, Fail *f)
+bool checkpoint_resume(Device *d, const char *path, CheckpointState *s, Fail *f)
 {
+	const Plan *plan = device_info(d)->plan;
 	TensorFile x;
 	if (!tensors_open(&x, path, f))
 		return false;
@@ -42,19 +43,18 @@ bool checkpoint_resume(Run *r, const char *path, CheckpointState *s, Fail *f)
 	}
 	fail(f, EXIT_INPUT, "%s: does not fit this model", x.path);
 	Faults faults = { .f = f };
-	for (int i = 0; i < r->plan->nvars; i++)
-		check_var(&x, &r->plan->vars[i], &faults);
+	for (int i = 0; i < plan->nvars; i++)
+		check_var(&x, &plan->vars[i], &faults);
 	for (int i = 0; i < x.ntensors; i++)
 		if (!x.tensor[i].used)
 			fault(&faults, "'%s' is not in the model", x.tensor[i].name);
-	if (!faults.n && strcmp(fingerprint, r->plan->fingerprint))
+	if (!faults.n && strcmp(fingerprint, plan->fingerprint))
 		fault(&faults, "its fingerprint is %s (model '%s'), expected %s (model '%s')",
-		      fingerprint, model ? model : "?", r->plan->fingerprint, r->plan->model);
+		      fingerprint, model ? model : "?", plan->fingerprint, plan->model);
 	bool ok = faults_finish(&faults);
-	for (int i = 0; ok && i < r->plan->nvars; i++)
-		memcpy(r->arena.base + r->plan->vars[i].offset,
-		       tensors_find(&x, r->plan->vars[i].name)->data,
-		       (size_t)r->plan->vars[i].bytes);
+	for (int i = 0; ok && i < plan->nvars; i++)
+		ok = device_write(d, plan->vars[i].offset, plan->vars[i].bytes,
+				  tensors_find(&x, plan->vars[i].name)->data, f);
 	if (ok) {
 		const char *loss = tensors_metadata(&x, "best_loss"), *best = tensors_metadata(&x, "best_step"),
 			   *since = tensors_metadata(&x, "evals_since_best");

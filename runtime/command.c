@@ -18,8 +18,8 @@ int report(const Fail *f)
 
 TrainerOptions trainer_options(const Options *o)
 {
-	return (TrainerOptions){ .threads = o->threads > 0 ? (int)o->threads : 0,
-				 .check_memory = o->check_memory,
+	return (TrainerOptions){ .device = { .threads = o->threads > 0 ? (int)o->threads : 0,
+					     .check_memory = o->check_memory },
 				 .check_nan = o->check_nan,
 				 .no_shuffle = o->no_shuffle,
 				 .has_seed = o->has_seed,
@@ -41,12 +41,12 @@ bool load_weights(Trainer *t, const Options *o, Fail *f)
 	if (!o->init)
 		return true;
 	InitWhat what = o->init_partial ? INIT_PARTIAL : INIT_WHOLE;
-	if (!checkpoint_init(&t->run, o->init, o->init_map, what, &note, f))
+	if (!checkpoint_init(t->device, o->init, o->init_map, what, &note, f))
 		return false;
 	if (note.text[0])
 		fprintf(stderr, "note: %s\n", note.text);
 	return !o->init_adapters ||
-	       checkpoint_init(&t->run, o->init_adapters, NULL, INIT_ADAPTERS, &note, f);
+	       checkpoint_init(t->device, o->init_adapters, NULL, INIT_ADAPTERS, &note, f);
 }
 
 bool load_for_use(Trainer *t, const Options *o, Fail *f)
@@ -150,7 +150,7 @@ int command_export(const Plan *plan, const Options *o)
 		return report(&f);
 	ExportWhat what = o->merge ? EXPORT_MERGED : o->adapters ? EXPORT_ADAPTERS : EXPORT_ALL;
 	bool ok = load_for_use(&t, o, &f) &&
-		  checkpoint_export(&t.run, o->output, what, &tensors, &f);
+		  checkpoint_export(t.device, o->output, what, &tensors, &f);
 	trainer_close(&t);
 	if (!ok)
 		return report(&f);
@@ -307,15 +307,15 @@ int command_bench(const Plan *plan, const Options *o)
 		json_num(&j, "step_seconds_min", least);
 		json_num(&j, "samples_per_second", samples);
 		json_num(&j, "tokens_per_second", samples * (double)tokens);
-		json_int(&j, "threads", t.run.threads);
+		json_int(&j, "threads", device_info(t.device)->threads);
 		json_int(&j, "steps", n);
 		json_bool(&j, "synthetic_data", t.synthetic);
 		json_end(&j);
 		fputs(j.text, stdout);
 	} else {
 		printf("step: median %.3f ms, least %.3f ms over %" PRId64
-		       " steps, %d threads; %.0f samples/s",
-		       1e3 * median, 1e3 * least, n, t.run.threads, samples);
+		       " steps, %s; %.0f samples/s",
+		       1e3 * median, 1e3 * least, n, device_info(t.device)->name, samples);
 		if (tokens)
 			printf(", %.0f tokens/s", samples * (double)tokens);
 		printf("\n");

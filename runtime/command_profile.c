@@ -1,6 +1,6 @@
 /* profile: the time of each step of the plan, beside the compiler's prediction.
  *
- * Method. Each optimizer step is run with a clock around every step of the plan (Run.times). Of the
+ * Method. Each optimizer step is run with a clock around every step of the plan (RunCall.times). Of the
  * times that one of them has taken (in a loop: the mean over its trips), the median over all
  * optimizer steps is shown: what else the machine does disturbs single runs. The table adds up what
  * has one name. */
@@ -82,9 +82,9 @@ static bool measure(Profile *p, Trainer *t, Fail *f)
 	int n = p->func->nsteps;
 	for (int64_t s = -PROFILE_WARM_UP; s < p->steps; s++) {
 		memset(p->times, 0, (size_t)n * sizeof *p->times);
-		t->run.times = p->times;
+		t->times = p->times;
 		bool ok = trainer_step(t, &r, NULL, f);
-		t->run.times = NULL;
+		t->times = NULL;
 		if (!ok)
 			return false;
 		if (s < 0)
@@ -154,7 +154,7 @@ static int group(Row *row, int n)
 	return groups;
 }
 
-static void print_text(Profile *p, int threads)
+static void print_text(Profile *p, const char *device)
 {
 	double all = 0, whole = p->whole[p->steps / 2], predicted = sum_predicted(p);
 	int n = 0;
@@ -164,8 +164,8 @@ static void print_text(Profile *p, int threads)
 	n = group(p->row, n);
 	for (int i = 0; i < n; i++)
 		all += p->row[i].measured;
-	printf("step: %.3f ms, predicted %.3f ms (median of %" PRId64 " steps, %d threads)\n\n",
-	       1e3 * whole, 1e3 * predicted, p->steps, threads);
+	printf("step: %.3f ms, predicted %.3f ms (median of %" PRId64 " steps, %s)\n\n",
+	       1e3 * whole, 1e3 * predicted, p->steps, device);
 	printf("   runs    share   measured  predicted  step of the plan\n");
 	for (int i = 0; i < n; i++) {
 		const Row *r = &p->row[i];
@@ -181,7 +181,7 @@ int command_profile(const Plan *plan, const Options *o)
 	Trainer t;
 	Profile p;
 	TrainerOptions to = trainer_options(o);
-	to.zeros_without_data = true;
+	to.zeros_without_data = to.device.times = true;
 	if (!trainer_open(&t, plan, &to, "step", &f))
 		return report(&f);
 	if (t.synthetic)
@@ -189,9 +189,9 @@ int command_profile(const Plan *plan, const Options *o)
 	bool ok = profile_open(&p, plan, o->steps > 0 ? o->steps : PROFILE_STEPS, &f) &&
 		  load_weights(&t, o, &f) && measure(&p, &t, &f);
 	if (ok && o->json)
-		print_json(&p, t.run.threads);
+		print_json(&p, device_info(t.device)->threads);
 	else if (ok)
-		print_text(&p, t.run.threads);
+		print_text(&p, device_info(t.device)->name);
 	profile_close(&p);
 	trainer_close(&t);
 	return ok ? EXIT_DONE : report(&f);

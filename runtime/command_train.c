@@ -225,13 +225,17 @@ static void metrics_step(Session *s, const StepResult *r)
 
 /* What the run used of its arena: with --check-memory what it wrote (a trainer that writes beyond
  * its plan is broken), else what is in memory. */
-static bool measure(const Session *s, int64_t *bytes, Fail *f)
+static bool measure(Session *s, int64_t *bytes, Fail *f)
 {
-	const Run *r = &s->t.run;
+	Device *d = s->t.device;
+	bool scanned = device_info(d)->check_memory;
 	int64_t planned = s->plan->arena_bytes;
-	*bytes = r->check_memory ? arena_high_water(&r->arena) : arena_resident(&r->arena);
+	if (!scanned)
+		*bytes = device_resident(d);
+	else if (!device_high_water(d, bytes, f))
+		return false;
 	*bytes = (*bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
-	if (!r->check_memory && *bytes > planned)
+	if (!scanned && *bytes > planned)
 		*bytes = planned; /* the rest of its last page */
 	return *bytes <= planned || fail(f, EXIT_BUG,
 					 "the run wrote up to byte %" PRId64
@@ -242,6 +246,7 @@ static bool measure(const Session *s, int64_t *bytes, Fail *f)
 static void final_metrics(Session *s, int64_t measured, bool interrupted)
 {
 	Trainer *t = &s->t;
+	const DeviceInfo *d = device_info(t->device);
 	JsonLine j;
 	json_begin(&j);
 	json_bool(&j, "final", true);
@@ -250,11 +255,11 @@ static void final_metrics(Session *s, int64_t measured, bool interrupted)
 	put_eval(s, &j, t->state.step);
 	json_int(&j, "arena_bytes", t->plan->arena_bytes);
 	json_int(&j, "arena_high_water_bytes", measured);
-	json_bool(&j, "high_water_scanned", t->run.check_memory);
+	json_bool(&j, "high_water_scanned", d->check_memory);
 	json_int(&j, "peak_rss_bytes", memory_peak_rss_bytes());
 	json_int(&j, "outside_arena_bytes", trainer_outside_bytes(t));
 	json_num(&j, "seconds", seconds_now() - s->start);
-	json_int(&j, "threads", t->run.threads);
+	json_int(&j, "threads", d->threads);
 	if (interrupted)
 		json_bool(&j, "interrupted", true);
 	json_end(&j);
@@ -281,7 +286,7 @@ static void final_lines(Session *s, int64_t measured, bool interrupted)
 		       c->best_step, s->out);
 	printf("memory: planned %s, %s %s, outside the arena %s\n",
 	       memory_text(s->plan->arena_bytes, planned),
-	       s->t.run.check_memory ? "measured" : "resident", memory_text(measured, used),
+	       device_info(s->t.device)->check_memory ? "measured" : "resident", memory_text(measured, used),
 	       memory_text(trainer_outside_bytes(&s->t), rest));
 }
 
@@ -340,7 +345,7 @@ static void find_first_bad(Session *s, int64_t last)
 		return;
 	}
 	fprintf(stderr, "note: replaying %" PRId64 " steps from %s to find the op\n", n, from);
-	s->t.run.check_nan = true;
+	s->t.check_nan = true;
 	while (s->t.state.step < last && !stop_requested) {
 		if (!trainer_step(&s->t, &r, &bad, &f)) {
 			fprintf(stderr, "note: the replay failed: %s\n", f.text);
@@ -393,7 +398,9 @@ static void say_eval(Session *s)
 
 static bool save(Session *s, unsigned names, Fail *f)
 {
-	const PlanVar *bad = trainer_bad_variable(&s->t);
+	const PlanVar *bad;
+	if (!trainer_bad_variable(&s->t, &bad, f))
+		return false;
 	if (bad) {
 		char what[300];
 		snprintf(what, sizeof what, "'%.200s'", bad->name);

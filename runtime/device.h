@@ -1,10 +1,11 @@
 /* The device that a trainer runs on: it holds the arena and runs the functions of the plan over it.
  *
- *     device_open -> device_prepare(each function wanted) -> device_call ... -> device_close
+ *     device_open -> device_prepare(each function wanted) -> device_call, device_wait ... -> device_close
  *
- * There is one implementation in each runtime library: dev_cpu.c in libdlrt.a, dev_cuda.c in libdlrt-cuda.a; a trainer is linked
- * with one of them. After device_prepare nothing here allocates. Everything else in the runtime reaches the arena through
- * device_read and device_write, which wait for what runs. Offsets and sizes are bytes; failures fill Fail. */
+ * There is one implementation in each runtime library: dev_cpu.c in libdlrt.a, dev_cuda.c in
+ * libdlrt-cuda.a; a trainer is linked with one of them. After device_prepare nothing here allocates.
+ * Everything else in the runtime reaches the arena through device_view, device_read and device_write,
+ * which wait for what runs. Offsets and sizes are bytes; failures fill Fail. */
 #ifndef DLC_RUNTIME_DEVICE_H
 #define DLC_RUNTIME_DEVICE_H
 
@@ -14,10 +15,26 @@
 typedef struct Device Device;
 
 typedef struct DeviceOptions {
-	int threads;       /* CPU: 1..plan->threads */
+	int threads;       /* CPU: 1..plan->threads; 0: OMP_NUM_THREADS, else the processors at hand */
 	int number;        /* CUDA: which of several cards */
 	bool check_memory; /* the arena starts as a pattern, for device_high_water */
+	bool times;        /* calls may have RunCall.times */
 } DeviceOptions;
+
+enum {
+	DEVICE_CALLS = 2,      /* DeviceInfo.calls is at most this */
+	DEVICE_CHUNK = 1 << 20 /* most bytes that one device_view gives */
+};
+
+typedef struct DeviceInfo {
+	const Plan *plan;
+	char name[128]; /* "2 threads", "NVIDIA H200, sm_90" */
+	int threads;    /* that run the steps: CUDA 1 */
+	int calls;      /* that may be under way at once, their outputs kept apart: CPU 1 */
+	bool check_memory;
+	int64_t host_bytes;    /* host memory that is the arena's: CUDA 0 */
+	int64_t context_bytes; /* what context and kernels take on the card beside the arena: CPU 0 */
+} DeviceInfo;
 
 /* Fills `dst` (host memory) with samples [first, first+n) of this call for plan->inputs[input]. */
 typedef struct RunSource {
@@ -40,34 +57,43 @@ typedef struct RunTime {
 
 typedef struct RunCall {
 	uint64_t seed;
-	int64_t step;    /* optimizer steps tried before this one */
-	RunSource source;
-	void *large;     /* receives the output that is not a scalar (predict), in full; may be NULL */
-	bool check_nan;  /* stops at the first result that is not finite and sets `bad` */
-	RunTime *times;  /* one for each step of the function; NULL: no clock is read */
-	RunBad bad;      /* bad.step is NULL where all is finite or nothing was checked */
+	int64_t step;     /* optimizer steps tried before this one */
+	RunSource source; /* is not asked any more once device_call has returned */
+	bool check_nan;   /* stops at the first result that is not finite and sets `bad` */
+	RunTime *times;   /* one for each step of the function; NULL: no clock is read */
+	RunBad bad;       /* bad.step is NULL where all is finite or nothing was checked */
 } RunCall;
 
-/* The arena (plan->arena_bytes, zeroed) is the device's only allocation of memory that grows with the model. */
+/* Once, before anything else that a process does: may start the program again with another
+ * environment. */
+void device_process(char **argv);
+
+/* The arena (plan->arena_bytes, zeroed) is the device's only allocation of memory that grows with the
+ * model. */
 bool device_open(Device **d, const Plan *plan, const DeviceOptions *o, Fail *f);
 void device_close(Device *d); /* NULL is no device */
-bool device_prepare(Device *d, const PlanFunc *func, Fail *f);
-/* Runs a prepared function. */
-bool device_call(Device *d, const PlanFunc *func, RunCall *call, Fail *f);
-/* The bytes of a scalar output of the function's last call; waits for it. */
-bool device_output(Device *d, const PlanFunc *func, int output, void *to, Fail *f);
+const DeviceInfo *device_info(const Device *d);
 
+bool device_prepare(Device *d, const PlanFunc *func, Fail *f);
+/* Begins a run of a prepared function; it may still be under way when this returns. */
+bool device_call(Device *d, const PlanFunc *func, RunCall *call, Fail *f);
+/* Waits until the call of `func` that was `back` calls of it ago (0: the last; below DeviceInfo.calls)
+ * has ended; false where it failed. */
+bool device_wait(Device *d, const PlanFunc *func, int back, Fail *f);
+/* The bytes of a scalar output of that call, once waited for. */
+const void *device_scalar(const Device *d, const PlanFunc *func, int back, int output);
+
+/* At most DEVICE_CHUNK bytes of the arena, to be read at once: valid until the device is next used.
+ * NULL after filling f. */
+const void *device_view(Device *d, int64_t offset, int64_t bytes, Fail *f);
 bool device_read(Device *d, int64_t offset, int64_t bytes, void *to, Fail *f);
 bool device_write(Device *d, int64_t offset, int64_t bytes, const void *from, Fail *f);
+/* Where the host can use the arena in place: CUDA NULL. */
+void *device_host_pointer(const Device *d, int64_t offset);
 
-/* End of the highest byte of the arena that has been written (check_memory only), and bytes of it that are in memory. */
+/* End of the highest byte of the arena that has been written (check_memory only). */
 bool device_high_water(Device *d, int64_t *bytes, Fail *f);
+/* Bytes of the arena that are in memory. */
 int64_t device_resident(const Device *d);
-/* Host memory that the arena accounts for (CUDA: 0), to be taken off the process's own figure. */
-int64_t device_host_bytes(const Device *d);
-/* CUDA: what context and modules take on the card, beside the arena; CPU: 0. */
-int64_t device_context_bytes(const Device *d);
-/* "NVIDIA H200, sm_90", "12 threads" */
-const char *device_name(const Device *d);
 
 #endif

@@ -39,7 +39,7 @@ static bool parse_data(Dl *d, const char *text, int *n)
 Dl *dl_open(const DlOptions *o)
 {
 	Dl *d = calloc(1, sizeof *d);
-	TrainerOptions to = { .threads = o->threads,
+	TrainerOptions to = { .device = { .threads = o->threads },
 			      .no_shuffle = o->no_shuffle,
 			      .has_seed = o->seed != 0,
 			      .seed = o->seed };
@@ -91,7 +91,7 @@ int64_t dl_steps_done(const Dl *d)
 bool dl_output(const Dl *d, const char *name, double *value)
 {
 	const PlanFunc *step = d->open ? run_find(d->t.plan, "step") : NULL;
-	return step && run_output(&d->t.run, step, name, value);
+	return step && run_output(d->t.device, step, 0, name, value);
 }
 
 bool dl_evaluate(Dl *d, double *loss, double *accuracy)
@@ -124,7 +124,7 @@ bool dl_save(Dl *d, const char *dir)
 bool dl_load_weights(Dl *d, const char *path)
 {
 	Fail note;
-	return ready(d) && checkpoint_init(&d->t.run, path, NULL, INIT_WHOLE, &note, &d->fail);
+	return ready(d) && checkpoint_init(d->t.device, path, NULL, INIT_WHOLE, &note, &d->fail);
 }
 
 bool dl_resume(Dl *d, const char *path)
@@ -142,21 +142,47 @@ int dl_parameters(const Dl *d)
 	return n;
 }
 
+static const PlanVar *parameter(const Dl *d, int i)
+{
+	for (int k = 0; d->open && k < d->t.plan->nvars; k++)
+		if (d->t.plan->vars[k].role == PV_PARAM && i-- == 0)
+			return &d->t.plan->vars[k];
+	return NULL;
+}
+
 bool dl_parameter(const Dl *d, int i, DlParameter *out)
 {
-	for (int k = 0; d->open && k < d->t.plan->nvars; k++) {
-		const PlanVar *v = &d->t.plan->vars[k];
-		if (v->role != PV_PARAM || i-- > 0)
-			continue;
-		*out = (DlParameter){ .name = v->name,
-				      .dtype = plan_dtype_name(v->dtype),
-				      .ndim = v->ndim,
-				      .dim = v->dim,
-				      .data = d->t.run.arena.base + v->offset,
-				      .bytes = v->bytes };
-		return true;
-	}
-	return false;
+	const PlanVar *v = parameter(d, i);
+	if (!v)
+		return false;
+	*out = (DlParameter){ .name = v->name,
+			      .dtype = plan_dtype_name(v->dtype),
+			      .ndim = v->ndim,
+			      .dim = v->dim,
+			      .data = device_host_pointer(d->t.device, v->offset),
+			      .bytes = v->bytes };
+	return true;
+}
+
+static bool no_parameter(Dl *d, int i)
+{
+	return fail(&d->fail, EXIT_FILES, "there is no parameter %d", i);
+}
+
+bool dl_read_parameter(Dl *d, int i, void *to)
+{
+	const PlanVar *v = parameter(d, i);
+	if (!ready(d))
+		return false;
+	return v ? device_read(d->t.device, v->offset, v->bytes, to, &d->fail) : no_parameter(d, i);
+}
+
+bool dl_write_parameter(Dl *d, int i, const void *from)
+{
+	const PlanVar *v = parameter(d, i);
+	if (!ready(d))
+		return false;
+	return v ? device_write(d->t.device, v->offset, v->bytes, from, &d->fail) : no_parameter(d, i);
 }
 
 int64_t dl_arena_bytes(const Dl *d)

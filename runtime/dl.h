@@ -1,6 +1,7 @@
 /* The C API of a compiled trainer, for host programs.
  *
- * Link the model's plan.o and kernels.o with libdlrt.a (dlc --keep-sources leaves the sources),
+ * Link the model's plan.o and kernels.o with libdlrt.a (dlc --keep-sources leaves the sources; a
+ * model for CUDA is a plan.o alone, linked with libdlrt-cuda.a),
  * then:
  *
  *     Dl *dl = dl_open(&(DlOptions){ .data = "images=/data/fashion" });
@@ -47,7 +48,9 @@ bool dl_save(Dl *d, const char *dir);
 bool dl_load_weights(Dl *d, const char *path);
 bool dl_resume(Dl *d, const char *path);
 
-/* Parameters where they live: valid until dl_close, changed by dl_step. */
+/* Parameters. `data` is where a trainer for the CPU has them: valid until dl_close, changed by dl_step;
+ * of a trainer for a graphics card it is NULL. dl_read_parameter and dl_write_parameter copy `bytes` from
+ * and to either. */
 typedef struct DlParameter {
 	const char *name, *dtype; /* "fc1.weight", "f32" */
 	int ndim;
@@ -58,6 +61,8 @@ typedef struct DlParameter {
 
 int dl_parameters(const Dl *d);
 bool dl_parameter(const Dl *d, int i, DlParameter *out);
+bool dl_read_parameter(Dl *d, int i, void *to);
+bool dl_write_parameter(Dl *d, int i, const void *from);
 int64_t dl_arena_bytes(const Dl *d);
 
 #endif

@@ -25,7 +25,8 @@ typedef struct Item {
 } Item;
 
 typedef struct Export {
-	const Run *r;
+	Device *d;
+	const Plan *plan;
 	Item *item;
 	int n;
 } Export;
@@ -43,13 +44,13 @@ const PlanVar *plan_average_of(const Plan *plan, const PlanVar *v)
 	return NULL;
 }
 
-/* Where the value of a parameter is read: its average, where there is one. */
-static const unsigned char *value_of(const Run *r, const PlanVar *v)
+/* The variable that holds the value of a parameter: its average, where there is one. */
+static const PlanVar *value_of(const Plan *plan, const PlanVar *v)
 {
-	for (int i = 0; i < r->plan->nvars; i++)
-		if (plan_average_of(r->plan, &r->plan->vars[i]) == v)
-			return r->arena.base + r->plan->vars[i].offset;
-	return r->arena.base + v->offset;
+	for (int i = 0; i < plan->nvars; i++)
+		if (plan_average_of(plan, &plan->vars[i]) == v)
+			return &plan->vars[i];
+	return v;
 }
 
 static bool part_of_adapter(const Plan *plan, const PlanVar *v)
@@ -70,7 +71,7 @@ static const PlanAdapter *adapter_of(const Plan *plan, const PlanVar *v)
 
 static bool choose_items(Export *x, ExportWhat what, Fail *f)
 {
-	const Plan *plan = x->r->plan;
+	const Plan *plan = x->plan;
 	x->item = calloc((size_t)plan->nvars + 1, sizeof *x->item);
 	if (!x->item)
 		return fail(f, EXIT_FILES, "out of memory");
@@ -122,41 +123,86 @@ static char *header_text(const Export *x)
 	return padded;
 }
 
-/* Row i of the weight with its adapter. */
-static void merge_row(const Run *r, const Item *it, int64_t i, double *row)
+/* What a merged weight is computed from and in. */
+typedef struct Merge {
+	const PlanVar *w, *a, *b; /* the variables that are read */
+	unsigned char *at, *bt;   /* the adapter, whole */
+	unsigned char *wt;        /* a row of the weight */
+	double *row;
+	float *out;
+} Merge;
+
+static bool merge_open(Merge *m, const Export *x, const Item *it, Fail *f)
 {
-	const PlanVar *w = it->v, *a = &r->plan->vars[it->adapter->a], *b = &r->plan->vars[it->adapter->b];
-	const unsigned char *pw = value_of(r, w), *pa = value_of(r, a), *pb = value_of(r, b);
-	int64_t columns = w->dim[1], rank = a->dim[0], in = a->dim[1];
+	size_t columns = (size_t)it->v->dim[1];
+	*m = (Merge){ .w = value_of(x->plan, it->v),
+		      .a = value_of(x->plan, &x->plan->vars[it->adapter->a]),
+		      .b = value_of(x->plan, &x->plan->vars[it->adapter->b]) };
+	m->at = malloc((size_t)m->a->bytes);
+	m->bt = malloc((size_t)m->b->bytes);
+	m->wt = malloc(columns * (size_t)plan_dtype_bytes(m->w->dtype));
+	m->row = malloc(columns * sizeof *m->row);
+	m->out = malloc(columns * sizeof *m->out);
+	if (!m->at || !m->bt || !m->wt || !m->row || !m->out)
+		return fail(f, EXIT_FILES, "out of memory");
+	return device_read(x->d, m->a->offset, m->a->bytes, m->at, f) &&
+	       device_read(x->d, m->b->offset, m->b->bytes, m->bt, f);
+}
+
+static void merge_close(Merge *m)
+{
+	free(m->at);
+	free(m->bt);
+	free(m->wt);
+	free(m->row);
+	free(m->out);
+}
+
+/* Row i of the weight with its adapter. */
+static bool merge_row(const Merge *m, const Export *x, const Item *it, int64_t i, Fail *f)
+{
+	int64_t columns = it->v->dim[1], rank = m->a->dim[0], in = m->a->dim[1];
+	int64_t bytes = columns * plan_dtype_bytes(m->w->dtype);
+	if (!device_read(x->d, m->w->offset + i * bytes, bytes, m->wt, f))
+		return false;
 	for (int64_t j = 0; j < columns; j++) {
 		int64_t from = it->adapter->in_out ? i : j, to = it->adapter->in_out ? j : i;
 		double sum = 0;
 		for (int64_t k = 0; k < rank; k++)
-			sum += plan_element(b->dtype, pb, to * rank + k) *
-			       plan_element(a->dtype, pa, k * in + from);
-		row[j] = plan_element(w->dtype, pw, i * columns + j) + it->adapter->scale * sum;
+			sum += plan_element(m->b->dtype, m->bt, to * rank + k) *
+			       plan_element(m->a->dtype, m->at, k * in + from);
+		m->row[j] = plan_element(m->w->dtype, m->wt, j) + it->adapter->scale * sum;
+		m->out[j] = (float)m->row[j];
 	}
+	return true;
 }
 
-static bool write_merged(const Run *r, const Item *it, int fd)
+static bool write_merged(const Export *x, const Item *it, int fd, Fail *f)
 {
-	int64_t columns = it->v->dim[1];
-	double *row = malloc((size_t)columns * sizeof *row);
-	float *out = malloc((size_t)columns * sizeof *out);
-	bool ok = row && out;
-	for (int64_t i = 0; ok && i < it->v->dim[0]; i++) {
-		merge_row(r, it, i, row);
-		for (int64_t j = 0; j < columns; j++)
-			out[j] = (float)row[j];
-		ok = it->dtype == PD_F64 ? write_all(fd, row, (size_t)columns * sizeof *row)
-					 : write_all(fd, out, (size_t)columns * sizeof *out);
-	}
-	free(row);
-	free(out);
+	Merge m;
+	size_t columns = (size_t)it->v->dim[1];
+	bool ok = merge_open(&m, x, it, f);
+	for (int64_t i = 0; ok && i < it->v->dim[0]; i++)
+		ok = merge_row(&m, x, it, i, f) &&
+		     (it->dtype == PD_F64 ? write_all(fd, m.row, columns * sizeof *m.row)
+					  : write_all(fd, m.out, columns * sizeof *m.out));
+	merge_close(&m);
 	return ok;
 }
 
-static bool write_file(const Export *x, const char *header, const char *path)
+static bool write_plain(const Export *x, const PlanVar *v, int fd, Fail *f)
+{
+	bool ok = true;
+	for (int64_t at = 0; ok && at < v->bytes; at += DEVICE_CHUNK) {
+		int64_t n = v->bytes - at < DEVICE_CHUNK ? v->bytes - at : DEVICE_CHUNK;
+		const void *p = device_view(x->d, v->offset + at, n, f);
+		ok = p && write_all(fd, p, (size_t)n);
+	}
+	return ok;
+}
+
+/* False after filling f, or with errno set. */
+static bool write_file(const Export *x, const char *header, const char *path, Fail *f)
 {
 	unsigned char length[8];
 	size_t n = strlen(header);
@@ -168,8 +214,8 @@ static bool write_file(const Export *x, const char *header, const char *path)
 	bool ok = write_all(fd, length, 8) && write_all(fd, header, n);
 	for (int i = 0; ok && i < x->n; i++) {
 		const Item *it = &x->item[i];
-		ok = it->adapter ? write_merged(x->r, it, fd)
-				 : write_all(fd, value_of(x->r, it->v), (size_t)it->bytes);
+		ok = it->adapter ? write_merged(x, it, fd, f)
+				 : write_plain(x, value_of(x->plan, it->v), fd, f);
 	}
 	ok = ok && fsync(fd) == 0;
 	int e = errno;
@@ -178,9 +224,9 @@ static bool write_file(const Export *x, const char *header, const char *path)
 	return ok;
 }
 
-bool checkpoint_export(const Run *r, const char *path, ExportWhat what, int *tensors, Fail *f)
+bool checkpoint_export(Device *d, const char *path, ExportWhat what, int *tensors, Fail *f)
 {
-	Export x = { .r = r };
+	Export x = { .d = d, .plan = device_info(d)->plan };
 	char temp[4096];
 	if (!choose_items(&x, what, f)) {
 		free(x.item);
@@ -188,9 +234,11 @@ bool checkpoint_export(const Run *r, const char *path, ExportWhat what, int *ten
 	}
 	char *header = header_text(&x);
 	bool ok = header && snprintf(temp, sizeof temp, "%s.tmp", path) < (int)sizeof temp &&
-		  write_file(&x, header, temp) && rename(temp, path) == 0;
+		  write_file(&x, header, temp, f) && rename(temp, path) == 0;
 	if (!ok) {
-		fail(f, EXIT_FILES, "cannot write %s: %s", path, header ? strerror(errno) : "out of memory");
+		if (!f->code)
+			fail(f, EXIT_FILES, "cannot write %s: %s", path,
+			     header ? strerror(errno) : "out of memory");
 		unlink(temp);
 	}
 	*tensors = x.n;

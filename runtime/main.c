@@ -272,24 +272,6 @@ static bool wants_help(const char *arg)
 	return !strcmp(arg, "--help") || !strcmp(arg, "-h") || !strcmp(arg, "help");
 }
 
-/* Threads that wait for each other spin for a while before they sleep. OpenMP's default is
- * milliseconds, which on a machine that does other work too makes every step wait for threads that
- * are not running. The library reads its environment before main: so it is set, and the program
- * started again. (Not under valgrind, which would not follow.) */
-static void wait_politely(char **argv)
-{
-	char path[4096];
-	const char *preload = getenv("LD_PRELOAD");
-	if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY") ||
-	    (preload && strstr(preload, "vgpreload")))
-		return;
-	ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-	if (n <= 0 || setenv("GOMP_SPINCOUNT", "1000", 1))
-		return;
-	path[n] = 0;
-	execv(path, argv);
-}
-
 /* A standard stream that is closed would give its number to the next file that is opened, and what
  * is printed would end up in there. Read only: so that writing to it still fails. */
 static bool occupy_standard_streams(void)
@@ -323,7 +305,7 @@ static int run_command(int argc, char **argv)
 			return EXIT_DONE;
 		}
 	if (c->bit != INFO)
-		wait_politely(argv);
+		device_process(argv);
 	if (!parse_options(c, argc - 2, argv + 2, &o, &f))
 		return report(&f);
 	if (o.init && o.resume) {

@@ -156,7 +156,7 @@ void progress_begin(Progress *p, const Trainer *t, int64_t total, bool quiet)
 	p->terminal = isatty(STDOUT_FILENO) && !(term && !strcmp(term, "dumb"));
 	p->samples_per_step = t->plan->batch;
 	p->tokens_per_sample = data_tokens(t->data);
-	p->bytes = t->run.arena.mapped;
+	p->bytes = t->plan->arena_bytes;
 	p->start = p->last = seconds_now();
 }
 

@@ -1,7 +1,7 @@
 /* Predictions as a .npy or a .csv file.
  *
  * A .npy file is mapped, and each call's result is copied from the arena to its rows; of a .csv a row is printed for each
- * sample, straight from the arena. So predictions of any size need no memory of their own. The file is made under a
+ * sample, from a piece of the arena at a time. So predictions of any size need no memory of their own. The file is made under a
  * temporary name (a .npy with its blocks reserved) and renamed when it is whole. */
 #include "train.h"
 
@@ -52,21 +52,42 @@ typedef struct Target {
 	FILE *csv;
 } Target;
 
-/* A sample's elements, with as many digits as give a float back. */
-static void print_row(FILE *f, PlanDType t, const unsigned char *p, int64_t n)
+/* Elements of samples, with as many digits as give a float back; `*column` goes on from piece to piece. */
+static void print_elements(const Target *to, const void *p, int64_t n, int64_t *column)
 {
+	PlanDType t = to->output->dtype;
 	int digits = t == PD_F64 ? 17 : t >= PD_F16 ? 9 : 20;
-	for (int64_t i = 0; i < n; i++)
-		fprintf(f, "%s%.*g", i ? "," : "", digits, plan_element(t, p, i));
-	fputc('\n', f);
+	int64_t columns = to->sample_bytes / plan_dtype_bytes(t);
+	for (int64_t i = 0; i < n; i++) {
+		fprintf(to->csv, "%s%.*g", *column ? "," : "", digits, plan_element(t, p, i));
+		if (++*column == columns) {
+			fputc('\n', to->csv);
+			*column = 0;
+		}
+	}
 }
 
-static void print_rows(Trainer *t, const Target *to, const PlanFunc *func)
+static bool print_rows(Trainer *t, const Target *to, const PlanFunc *func, Fail *f)
 {
-	const unsigned char *p = run_output_place(&t->run, func, run_large_output(func));
-	int64_t elems = to->sample_bytes / plan_dtype_bytes(to->output->dtype);
-	for (int64_t i = 0; i < func->batch; i++)
-		print_row(to->csv, to->output->dtype, p + i * to->sample_bytes, elems);
+	int64_t offset = run_output_offset(func, run_large_output(func)), column = 0;
+	int64_t bytes = func->batch * to->sample_bytes;
+	for (int64_t at = 0; at < bytes; at += DEVICE_CHUNK) {
+		int64_t n = bytes - at < DEVICE_CHUNK ? bytes - at : DEVICE_CHUNK;
+		const void *p = device_view(t->device, offset + at, n, f);
+		if (!p)
+			return false;
+		print_elements(to, p, n / plan_dtype_bytes(to->output->dtype), &column);
+	}
+	return true;
+}
+
+/* Takes the result of a call to its rows in the file. */
+static bool keep_rows(Trainer *t, const Target *to, const PlanFunc *func, int64_t at, Fail *f)
+{
+	if (to->csv)
+		return print_rows(t, to, func, f);
+	return device_read(t->device, run_output_offset(func, run_large_output(func)),
+			   func->batch * to->sample_bytes, to->rows + at * to->sample_bytes, f);
 }
 
 static bool predict_all(Trainer *t, const Target *to, DataSplit split, Fail *f)
@@ -77,17 +98,16 @@ static bool predict_all(Trainer *t, const Target *to, DataSplit split, Fail *f)
 		DataCursor cursor = data_at_sample(t->data, split, at);
 		RunCall call = { .seed = t->state.seed,
 				 .step = t->state.step,
-				 .source = { data_read, &cursor },
-				 .large = to->rows ? to->rows + at * to->sample_bytes : NULL };
-		if (!run_call(&t->run, func, &call, f))
+				 .source = { data_read, &cursor } };
+		if (!device_call(t->device, func, &call, f) || !device_wait(t->device, func, 0, f))
 			return false;
 		if (call.bad.step)
 			return fail(f, EXIT_INPUT,
 				    "prediction: %s (%s) is not finite at sample %" PRId64
 				    " or after",
 				    call.bad.step->name, call.bad.step->source, at);
-		if (to->csv)
-			print_rows(t, to, func);
+		if (!keep_rows(t, to, func, at, f))
+			return false;
 		at += func->batch;
 	}
 	return true;

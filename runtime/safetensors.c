@@ -34,23 +34,42 @@ PlanDType safetensors_dtype_from(const char *name)
 	return PD_NONE;
 }
 
-uint64_t data_hash(uint64_t h, const void *p, size_t n)
+void data_hash_begin(DataHash *d, uint64_t h)
+{
+	*d = (DataHash){ .lane = { h, h ^ 1, h ^ 2, h ^ 3 } };
+}
+
+void data_hash_add(DataHash *d, const void *p, size_t n)
 {
 	const unsigned char *b = p;
-	uint64_t lane[4] = { h, h ^ 1, h ^ 2, h ^ 3 }, word;
+	uint64_t word;
 	size_t i = 0;
 	for (; i + 32 <= n; i += 32)
 		for (size_t k = 0; k < 4; k++) {
 			memcpy(&word, b + i + 8 * k, 8);
-			lane[k] = (lane[k] ^ word) * 0x9fb21c651e98df25u;
-			lane[k] ^= lane[k] >> 32;
+			d->lane[k] = (d->lane[k] ^ word) * 0x9fb21c651e98df25u;
+			d->lane[k] ^= d->lane[k] >> 32;
 		}
-	h = n;
+	memcpy(d->rest, b + i, n - i);
+	d->n += n;
+}
+
+uint64_t data_hash_end(const DataHash *d)
+{
+	uint64_t h = d->n;
 	for (size_t k = 0; k < 4; k++)
-		h = (h ^ lane[k]) * 0x9fb21c651e98df25u;
-	for (; i < n; i++)
-		h = (h ^ b[i]) * 0x100000001b3u;
+		h = (h ^ d->lane[k]) * 0x9fb21c651e98df25u;
+	for (size_t i = 0; i < d->n % 32; i++)
+		h = (h ^ d->rest[i]) * 0x100000001b3u;
 	return h ^ h >> 29;
+}
+
+uint64_t data_hash(uint64_t h, const void *p, size_t n)
+{
+	DataHash d;
+	data_hash_begin(&d, h);
+	data_hash_add(&d, p, n);
+	return data_hash_end(&d);
 }
 
 /* ---- the header ----------------------------------------------------------------------------- */

@@ -31,6 +31,7 @@ typedef struct Sampler {
 	int64_t window, vocab;
 	int64_t filled;   /* tokens in the window */
 	int32_t *token;   /* the window */
+	void *place;      /* the logits of one place, as the model gives them */
 	double *weight;   /* of each token, and the order of them that top-k needs */
 	double *sorted;
 } Sampler;
@@ -83,17 +84,19 @@ static bool find_logits(Sampler *s, Fail *f)
 	return true;
 }
 
-/* The logits of one place, as they stand in the arena after a run of the window. */
+/* The logits of one place, after a run of the window. */
 static bool run_window(Sampler *s, int64_t place, Fail *f)
 {
 	RunCall call = { .seed = s->t.state.seed,
 			 .step = s->t.state.step,
 			 .source = { read_window, s } };
-	if (!run_call(&s->t.run, s->func, &call, f))
+	int64_t bytes = s->vocab * plan_dtype_bytes(s->logits->dtype);
+	int64_t offset = run_output_offset(s->func, s->logits) + place * bytes;
+	if (!device_call(s->t.device, s->func, &call, f) || !device_wait(s->t.device, s->func, 0, f) ||
+	    !device_read(s->t.device, offset, bytes, s->place, f))
 		return false;
-	const void *all = run_output_place(&s->t.run, s->func, s->logits);
 	for (int64_t i = 0; i < s->vocab; i++) {
-		s->weight[i] = plan_element(s->logits->dtype, all, place * s->vocab + i);
+		s->weight[i] = plan_element(s->logits->dtype, s->place, i);
 		if (isnan(s->weight[i]))
 			return fail(f, EXIT_INPUT, "the logits of token %" PRId64 " are not numbers", i);
 	}
@@ -234,9 +237,10 @@ static bool prepare(Sampler *s, Fail *f)
 	if (!find_window(s, f) || !find_logits(s, f))
 		return false;
 	s->token = calloc((size_t)s->window, sizeof *s->token);
+	s->place = malloc((size_t)(s->vocab * plan_dtype_bytes(s->logits->dtype)));
 	s->weight = malloc((size_t)s->vocab * sizeof *s->weight);
 	s->sorted = malloc((size_t)s->vocab * sizeof *s->sorted);
-	return (s->token && s->weight && s->sorted) || fail(f, EXIT_FILES, "out of memory");
+	return (s->token && s->place && s->weight && s->sorted) || fail(f, EXIT_FILES, "out of memory");
 }
 
 int command_sample(const Plan *plan, const Options *o)
@@ -252,6 +256,7 @@ int command_sample(const Plan *plan, const Options *o)
 	bool ok = prepare(&s, &f) && load_for_use(&s.t, &weights, &f) && check_causal(&s, &f) &&
 		  read_prompt(&s, &f) && generate(&s, &f);
 	free(s.token);
+	free(s.place);
 	free(s.weight);
 	free(s.sorted);
 	trainer_close(&s.t);

@@ -1,10 +1,9 @@
-/* The trainer's operations; see train.h. What each is made of is one call of the interpreter
- * (run.h) or of the checkpoint reader and writer; this file adds the position in the data and the
+/* The trainer's operations; see train.h. What each is made of is one call of the device
+ * (device.h) or of the checkpoint reader and writer; this file adds the position in the data and the
  * totals. */
 #include "train.h"
 
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,23 +25,13 @@ double trainer_setting(const Plan *plan, const char *key, double dflt)
 
 int64_t trainer_outside_bytes(Trainer *t)
 {
-	int64_t n = memory_anonymous_bytes() - t->run.arena.mapped;
+	int64_t n = memory_anonymous_bytes() - device_info(t->device)->host_bytes;
 	if (n > t->outside_bytes)
 		t->outside_bytes = n;
 	return t->outside_bytes;
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
-
-/* Asked for explicitly, too many threads are an error (run_open's); the environment's wish is cut
- * to what was planned. */
-static int choose_threads(const Plan *plan, int asked)
-{
-	if (asked > 0)
-		return asked;
-	int n = getenv("OMP_NUM_THREADS") ? omp_get_max_threads() : omp_get_num_procs();
-	return n < plan->threads ? n : plan->threads;
-}
 
 static bool prepare_funcs(Trainer *t, const char *funcs, Fail *f)
 {
@@ -51,7 +40,7 @@ static bool prepare_funcs(Trainer *t, const char *funcs, Fail *f)
 	snprintf(names, sizeof names, "%s", funcs);
 	for (char *name = strtok_r(names, " ", &save); name; name = strtok_r(NULL, " ", &save)) {
 		const PlanFunc *func = run_find(t->plan, name);
-		if (func && !run_prepare(&t->run, func, f))
+		if (func && !device_prepare(t->device, func, f))
 			return false;
 	}
 	return true;
@@ -73,13 +62,12 @@ static bool open_data(Trainer *t, const TrainerOptions *o, Fail *f)
 bool trainer_open(Trainer *t, const Plan *plan, const TrainerOptions *o, const char *funcs, Fail *f)
 {
 	*t = (Trainer){ .plan = plan,
+			.check_nan = o->check_nan,
 			.state = { .seed = o->has_seed ? o->seed : plan->seed,
 				   .shuffle = !o->no_shuffle,
 				   .best_step = -1 } };
-	bool ok = open_data(t, o, f) &&
-		  run_open(&t->run, plan, choose_threads(plan, o->threads), o->check_memory, f);
+	bool ok = open_data(t, o, f) && device_open(&t->device, plan, &o->device, f);
 	if (ok) {
-		t->run.check_nan = o->check_nan;
 		t->checkpoint = checkpoint_open(plan, f);
 		ok = t->checkpoint && prepare_funcs(t, "init", f) && prepare_funcs(t, funcs, f) &&
 		     trainer_init(t, f);
@@ -94,8 +82,7 @@ bool trainer_open(Trainer *t, const Plan *plan, const TrainerOptions *o, const c
 void trainer_close(Trainer *t)
 {
 	checkpoint_close(t->checkpoint);
-	if (t->run.plan)
-		run_close(&t->run);
+	device_close(t->device);
 	data_close(t->data);
 	*t = (Trainer){ 0 };
 }
@@ -106,19 +93,22 @@ static RunCall call_of(const Trainer *t, DataCursor *cursor)
 {
 	return (RunCall){ .seed = t->state.seed,
 			  .step = t->state.step,
-			  .source = { data_read, cursor } };
+			  .source = { data_read, cursor },
+			  .check_nan = t->check_nan };
+}
+
+/* A call from its beginning to its end. */
+static bool run_whole(Trainer *t, const PlanFunc *func, RunCall *call, Fail *f)
+{
+	return device_call(t->device, func, call, f) && device_wait(t->device, func, 0, f);
 }
 
 bool trainer_init(Trainer *t, Fail *f)
 {
 	const PlanFunc *init = run_find(t->plan, "init");
 	RunCall call = { .seed = t->state.seed };
-	bool check = t->run.check_nan;
 	t->state.step = 0;
-	t->run.check_nan = false;
-	bool ok = !init || run_call(&t->run, init, &call, f);
-	t->run.check_nan = check;
-	return ok;
+	return !init || run_whole(t, init, &call, f);
 }
 
 bool trainer_step(Trainer *t, StepResult *r, RunBad *bad, Fail *f)
@@ -131,19 +121,20 @@ bool trainer_step(Trainer *t, StepResult *r, RunBad *bad, Fail *f)
 		   next = data_at_step(t->data, order, t->state.step + 1);
 	data_ahead(&next);
 	RunCall call = call_of(t, &cursor);
+	call.times = t->times;
 	double start = seconds_now(), skipped = 0;
 	*r = (StepResult){ .loss = NAN };
-	if (!run_call(&t->run, step, &call, f))
+	if (!run_whole(t, step, &call, f))
 		return false;
 	if (bad)
 		*bad = call.bad;
 	if (call.bad.step)
 		return true;
-	run_output(&t->run, step, "loss", &r->loss);
-	r->has_grad_norm = run_output(&t->run, step, "grad_norm", &r->grad_norm);
-	r->has_lr = run_output(&t->run, step, "lr", &r->lr);
-	r->has_scale = run_output(&t->run, step, "scale", &r->scale);
-	r->skipped = run_output(&t->run, step, "skipped", &skipped) && skipped != 0;
+	run_output(t->device, step, 0, "loss", &r->loss);
+	r->has_grad_norm = run_output(t->device, step, 0, "grad_norm", &r->grad_norm);
+	r->has_lr = run_output(t->device, step, 0, "lr", &r->lr);
+	r->has_scale = run_output(t->device, step, 0, "scale", &r->scale);
+	r->skipped = run_output(t->device, step, 0, "skipped", &skipped) && skipped != 0;
 	r->seconds = seconds_now() - start;
 	t->state.step++;
 	return true;
@@ -162,25 +153,25 @@ static bool eval_batch(Trainer *t, const PlanFunc *func, DataSplit split, int64_
 	DataCursor cursor = data_at_sample(t->data, split, first);
 	RunCall call = call_of(t, &cursor);
 	double loss = 0, weight = (double)func->batch, correct, counted = weight, top = 0;
-	if (!run_call(&t->run, func, &call, f))
+	if (!run_whole(t, func, &call, f))
 		return false;
 	if (call.bad.step)
 		return fail(f, EXIT_INPUT,
 			    "evaluation: %s (%s) is not finite at sample %lld or after",
 			    call.bad.step->name, call.bad.step->source, (long long)first);
-	run_output(&t->run, func, "loss", &loss);
-	run_output(&t->run, func, "weight", &weight);
+	run_output(t->device, func, 0, "loss", &loss);
+	run_output(t->device, func, 0, "weight", &weight);
 	if (weight > 0) { /* a batch without a valid target has no mean */
 		sum->loss += loss * weight;
 		sum->weight += weight;
 	}
-	if (run_output(&t->run, func, "correct", &correct)) {
-		if (!run_output(&t->run, func, "counted", &counted))
+	if (run_output(t->device, func, 0, "correct", &correct)) {
+		if (!run_output(t->device, func, 0, "counted", &counted))
 			counted = weight;
 		sum->correct += correct;
 		sum->counted += counted;
 		sum->has_accuracy = true;
-		sum->has_top = run_output(&t->run, func, "correct_top", &top);
+		sum->has_top = run_output(t->device, func, 0, "correct_top", &top);
 		sum->top += top;
 	}
 	return true;
@@ -232,26 +223,42 @@ bool trainer_eval(Trainer *t, DataSplit split, EvalResult *r, Fail *f)
 
 /* ---- variables ------------------------------------------------------------------------------ */
 
-const PlanVar *trainer_bad_variable(const Trainer *t)
+static bool is_finite(Trainer *t, const PlanVar *v, bool *finite, Fail *f)
 {
-	for (int i = 0; i < t->plan->nvars; i++) {
-		const PlanVar *v = &t->plan->vars[i];
-		int64_t n = v->bytes / plan_dtype_bytes(v->dtype);
-		if (plan_first_nonfinite(v->dtype, t->run.arena.base + v->offset, n) >= 0)
-			return v;
+	int64_t size = plan_dtype_bytes(v->dtype);
+	*finite = true;
+	for (int64_t at = 0; *finite && at < v->bytes; at += DEVICE_CHUNK) {
+		int64_t n = v->bytes - at < DEVICE_CHUNK ? v->bytes - at : DEVICE_CHUNK;
+		const void *p = device_view(t->device, v->offset + at, n, f);
+		if (!p)
+			return false;
+		*finite = plan_first_nonfinite(v->dtype, p, n / size) < 0;
 	}
-	return NULL;
+	return true;
+}
+
+bool trainer_bad_variable(Trainer *t, const PlanVar **bad, Fail *f)
+{
+	bool finite = true;
+	*bad = NULL;
+	for (int i = 0; finite && i < t->plan->nvars; i++) {
+		if (!is_finite(t, &t->plan->vars[i], &finite, f))
+			return false;
+		if (!finite)
+			*bad = &t->plan->vars[i];
+	}
+	return true;
 }
 
 bool trainer_save(Trainer *t, const char *dir, unsigned names, Fail *f)
 {
-	return checkpoint_save(t->checkpoint, &t->run, &t->state, dir, names, f);
+	return checkpoint_save(t->checkpoint, t->device, &t->state, dir, names, f);
 }
 
 bool trainer_resume(Trainer *t, const char *path, bool has_seed, uint64_t seed, Fail *f)
 {
 	CheckpointState s;
-	if (!checkpoint_resume(&t->run, path, &s, f))
+	if (!checkpoint_resume(t->device, path, &s, f))
 		return false;
 	if (has_seed && seed != s.seed)
 		return fail(

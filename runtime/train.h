@@ -7,11 +7,12 @@
 
 #include "checkpoint.h"
 #include "data.h"
+#include "memory.h"
 #include "run.h"
 
 typedef struct TrainerOptions {
-	int threads; /* 0: OMP_NUM_THREADS, else the processors at hand; never more than planned */
-	bool check_memory, check_nan;
+	DeviceOptions device;
+	bool check_nan;
 	bool no_shuffle;
 	bool has_seed;
 	uint64_t seed;
@@ -23,11 +24,13 @@ typedef struct TrainerOptions {
 
 typedef struct Trainer {
 	const Plan *plan;
-	Run run;
+	Device *device;
 	Data *data;
 	Checkpoint *checkpoint;
 	CheckpointState state; /* step: optimizer steps done */
 	bool synthetic;        /* the data are zeros */
+	bool check_nan;        /* steps and evaluations stop at the first result that is not finite */
+	RunTime *times;        /* of the steps of `step`; NULL: no clock is read */
 	int64_t outside_bytes; /* largest anonymous memory outside the arena so far */
 } Trainer;
 
@@ -45,7 +48,7 @@ typedef struct EvalResult {
 	int64_t samples;
 } EvalResult;
 
-/* Opens the data, maps the arena, makes the primitives of the functions named in `funcs` (separated
+/* Opens the data and the device, prepares the functions named in `funcs` (separated
  * by blanks; absent ones are passed over) and computes the initial values. */
 bool trainer_open(Trainer *t, const Plan *plan, const TrainerOptions *o, const char *funcs,
 		  Fail *f);
@@ -54,7 +57,7 @@ void trainer_close(Trainer *t);
 /* Initial values for the trainer's seed, step 0. */
 bool trainer_init(Trainer *t, Fail *f);
 /* One optimizer step on the next batch. A loss that is not finite is no failure: look at r->loss.
- * `bad` may be NULL; it is set where Run.check_nan found a result that is not finite (then the step
+ * `bad` may be NULL; it is set where check_nan found a result that is not finite (then the step
  * was left unfinished). */
 bool trainer_step(Trainer *t, StepResult *r, RunBad *bad, Fail *f);
 /* Over a whole split: full batches, then single samples. */
@@ -62,8 +65,8 @@ bool trainer_eval(Trainer *t, DataSplit split, EvalResult *r, Fail *f);
 /* Writes the predictions of a split, as text where the path ends in .csv, else as .npy; *samples gets their number. */
 bool trainer_predict(Trainer *t, DataSplit split, const char *path, int64_t *samples, Fail *f);
 
-/* The first parameter or state that is not finite, or NULL. */
-const PlanVar *trainer_bad_variable(const Trainer *t);
+/* Sets *bad to the first parameter or state that is not finite, or NULL. */
+bool trainer_bad_variable(Trainer *t, const PlanVar **bad, Fail *f);
 bool trainer_save(Trainer *t, const char *dir, unsigned names, Fail *f);
 bool trainer_resume(Trainer *t, const char *path, bool has_seed, uint64_t seed, Fail *f);
 

@@ -351,44 +351,62 @@ static void put_element(PlanDType t, void *to, int64_t i, double value)
 		((uint16_t *)to)[i] = t == PD_BF16 ? narrow(value, 7, 127) : narrow(value, 10, 15);
 }
 
-static void copy_tensor(const Run *r, const PlanVar *v, const Tensor *t)
+/* A tensor of another type is converted piece by piece in `piece`, which has DEVICE_CHUNK bytes. */
+static bool copy_tensor(Device *d, const PlanVar *v, const Tensor *t, unsigned char *piece, Fail *f)
 {
-	unsigned char *to = r->arena.base + v->offset;
-	if (t->dtype == v->dtype) {
-		memcpy(to, t->data, (size_t)v->bytes);
-		return;
+	if (t->dtype == v->dtype)
+		return device_write(d, v->offset, v->bytes, t->data, f);
+	int64_t from = plan_dtype_bytes(t->dtype), to = plan_dtype_bytes(v->dtype);
+	int64_t elems = (t->end - t->begin) / from, most = DEVICE_CHUNK / to;
+	bool ok = true;
+	for (int64_t at = 0; ok && at < elems; at += most) {
+		int64_t n = elems - at < most ? elems - at : most;
+		for (int64_t i = 0; i < n; i++) {
+			uint64_t bits = 0; /* tensors of a file need not be aligned */
+			memcpy(&bits, t->data + (at + i) * from, (size_t)from);
+			put_element(v->dtype, piece, i, plan_element(t->dtype, &bits, 0));
+		}
+		ok = device_write(d, v->offset + at * to, n * to, piece, f);
 	}
-	int64_t from = plan_dtype_bytes(t->dtype), n = (t->end - t->begin) / from;
-	for (int64_t i = 0; i < n; i++) {
-		uint64_t bits = 0; /* tensors of a file need not be aligned */
-		memcpy(&bits, t->data + i * from, (size_t)from);
-		put_element(v->dtype, to, i, plan_element(t->dtype, &bits, 0));
+	return ok;
+}
+
+static bool copy_variable(Device *d, const PlanVar *from, const PlanVar *to, unsigned char *piece, Fail *f)
+{
+	bool ok = true;
+	for (int64_t at = 0; ok && at < to->bytes; at += DEVICE_CHUNK) {
+		int64_t n = to->bytes - at < DEVICE_CHUNK ? to->bytes - at : DEVICE_CHUNK;
+		ok = device_read(d, from->offset + at, n, piece, f) &&
+		     device_write(d, to->offset + at, n, piece, f);
 	}
+	return ok;
 }
 
 /* Averages are the file's, or begin as their parameters. */
-static void copy_average(const Run *r, const TensorFile *x, const PlanVar *v)
+static bool copy_average(Device *d, const TensorFile *x, const PlanVar *v, unsigned char *piece, Fail *f)
 {
 	const Tensor *t = tensors_find(x, v->name);
-	const PlanVar *p = plan_average_of(r->plan, v);
+	const PlanVar *p = plan_average_of(device_info(d)->plan, v);
 	if (!p)
-		return;
+		return true;
 	if (t && tensor_like(t, v) && t->dtype == v->dtype)
-		copy_tensor(r, v, t);
-	else
-		memcpy(r->arena.base + v->offset, r->arena.base + p->offset, (size_t)v->bytes);
+		return copy_tensor(d, v, t, piece, f);
+	return copy_variable(d, p, v, piece, f);
 }
 
-static void copy_all(const Run *r, const Init *x)
+static bool copy_all(Device *d, const Init *x, Fail *f)
 {
-	for (int i = 0; i < r->plan->nvars; i++) {
-		const PlanVar *v = &r->plan->vars[i];
+	unsigned char *piece = malloc(DEVICE_CHUNK);
+	bool ok = piece || fail(f, EXIT_FILES, "out of memory");
+	for (int i = 0; ok && i < x->plan->nvars; i++) {
+		const PlanVar *v = &x->plan->vars[i];
 		const Tensor *t = wanted(x, v) ? find_as(&x->file, v->name) : NULL;
-		if (t && t->used)
-			copy_tensor(r, v, t);
+		ok = !t || !t->used || copy_tensor(d, v, t, piece, f);
 	}
-	for (int i = 0; i < r->plan->nvars; i++)
-		copy_average(r, &x->file, &r->plan->vars[i]);
+	for (int i = 0; ok && i < x->plan->nvars; i++)
+		ok = copy_average(d, &x->file, &x->plan->vars[i], piece, f);
+	free(piece);
+	return ok;
 }
 
 static bool match(Init *x, Fail *note, Fail *f)
@@ -409,18 +427,16 @@ static bool match(Init *x, Fail *note, Fail *f)
 	return false;
 }
 
-bool checkpoint_init(Run *r, const char *path, const char *map, InitWhat what, Fail *note, Fail *f)
+bool checkpoint_init(Device *d, const char *path, const char *map, InitWhat what, Fail *note, Fail *f)
 {
-	Init x = { .plan = r->plan, .what = what };
+	Init x = { .plan = device_info(d)->plan, .what = what };
 	note->text[0] = 0;
 	if (!tensors_open(&x.file, path, f))
 		return false;
 	for (int i = 0; i < x.file.ntensors; i++)
 		x.file.tensor[i].as = x.file.tensor[i].name;
 	bool ok = (!map || (map_open(&x.map, map, f) && rename_tensors(&x.map, &x.file, map, f))) &&
-		  match(&x, note, f);
-	if (ok)
-		copy_all(r, &x);
+		  match(&x, note, f) && copy_all(d, &x, f);
 	map_close(&x.map);
 	tensors_close(&x.file);
 	return ok;

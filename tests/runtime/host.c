@@ -42,6 +42,12 @@ int main(int argc, char **argv)
 		if (!dl_parameter(a, i, &p) || !dl_parameter(b, i, &q) || strcmp(p.name, q.name) ||
 		    memcmp(p.data, q.data, (size_t)p.bytes))
 			return failed(b, "parameters");
+	float value[160], zero[160] = { 0 };
+	if (!dl_parameter(b, 0, &q) || !dl_read_parameter(b, 0, value) ||
+	    memcmp(value, q.data, sizeof value) || !dl_write_parameter(b, 0, zero) ||
+	    memcmp(zero, q.data, sizeof zero) || dl_read_parameter(b, 2, value) ||
+	    !strstr(dl_error(b), "no parameter 2"))
+		return failed(b, "copies of parameters");
 	if (dl_parameters(a) != 2 || dl_parameter(a, 2, &p) || dl_steps_done(b) != 100)
 		return failed(b, "counts");
 	dl_close(a);
