@@ -75,6 +75,27 @@ $(B)/tests/tensors: $(B)/tests/tensors.o
 $(filter-out $(CHECK_BIN) $(B)/tests/tensors,$(TEST_BIN)): $(B)/%: $(B)/%.o $(TEST_AID) $(DLC_LIB)
 	$(CC) $(CFLAGS) -o $@ $^ -ldnnl -lz -ljansson -lm $(LDEXTRA)
 
+# The simulated GPU: stand-ins for the driver, NVRTC and cuBLASLt (tests/cudasim/README.md). Nothing of CUDA is needed.
+CUDASIM     := $(B)/cudasim
+CUDASIM_OBJ := $(patsubst tests/cudasim/%.c,$(CUDASIM)/%.o,$(wildcard tests/cudasim/*.c))
+CUDASIM_DRV := $(filter-out %/nvrtc.o %/rewrite.o %/cublaslt.o %_test.o,$(CUDASIM_OBJ))
+cudasim: $(CUDASIM)/libcuda.so.1 $(CUDASIM)/libnvrtc.so.13 $(CUDASIM)/libcublasLt.so.13
+$(CUDASIM)/%.o: tests/cudasim/%.c
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -fopenmp,$(CFLAGS)) -fPIC -ffp-contract=off -Itests/cudasim -c -o $@ $<
+$(CUDASIM)/device_h.o: tests/cudasim/device.h tools/embed
+	@mkdir -p $(@D)
+	tools/embed cudasim_device_h $< > $(@:.o=.c)
+	$(CC) -std=c11 -fPIC -c -o $@ $(@:.o=.c)
+$(CUDASIM)/libcuda.so.1: $(CUDASIM_DRV)
+	$(CC) $(CFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -lm -ldl -lpthread $(LDEXTRA)
+$(CUDASIM)/libnvrtc.so.13: $(CUDASIM)/nvrtc.o $(CUDASIM)/rewrite.o $(CUDASIM)/device_h.o
+	$(CC) $(CFLAGS) -shared -Wl,-soname,libnvrtc.so.13 -o $@ $^ $(LDEXTRA)
+	ln -sf libnvrtc.so.13 $(@D)/libnvrtc.so.12
+$(CUDASIM)/libcublasLt.so.13: $(CUDASIM)/cublaslt.o $(CUDASIM)/libcuda.so.1
+	$(CC) $(CFLAGS) -shared -Wl,-soname,libcublasLt.so.13 -Wl,-rpath,'$$ORIGIN' -o $@ $^ -lm $(LDEXTRA)
+	ln -sf libcublasLt.so.13 $(@D)/libcublasLt.so.12
+
 deps:
 	@tools/install-deps
 test: deps
@@ -141,11 +162,11 @@ install: all
 help:
 	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST))
 
--include $(DLC_OBJ:.o=.d) $(RT_OBJ:.o=.d) $(TEST_BIN:=.d) $(TEST_AID:.o=.d)
+-include $(DLC_OBJ:.o=.d) $(RT_OBJ:.o=.d) $(TEST_BIN:=.d) $(TEST_AID:.o=.d) $(CUDASIM_OBJ:.o=.d)
 
 clean:
 	rm -rf $(B)
-.PHONY: all clean deps test check check-all update san hardmem fuzz readme print-lib quickstart bench bench-plan bench-predict bench-learn \
+.PHONY: all clean deps cudasim test check check-all update san hardmem fuzz readme print-lib quickstart bench bench-plan bench-predict bench-learn \
 	lines format analyze tidy install help
 
 ## make              builds build/dlc and build/libdlrt.a
