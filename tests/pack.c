@@ -2,14 +2,16 @@
  *
  *     pack [INSTANCES] [SEED]
  *
- * Instances are random in number, lives and sizes; the small ones are also placed by trying every order. */
+ * Instances are random in number, lives and sizes; the small ones are also placed by trying every order. Two large ones, a stack
+ * of nested lives and one at random, must be placed quickly (TIME_SLACK times the limit, by default twice: others may use the processors). */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "../passes/pack.h"
 
-enum { MOST = 60, FEW = 6, WORK = 4000000 };
+enum { MOST = 60, FEW = 6, WORK = 4000000, LARGE = 100000, LARGE_SECONDS = 4, SAMPLES = 200 };
 
 typedef struct Random {
 	uint64_t state;
@@ -162,6 +164,85 @@ static const char *check(Arena *a, Random *r, bool small)
 	return fault ? fault : check_place(a, &c);
 }
 
+/* ---- many rectangles ---- */
+
+/* As a training step: buffer i of the forward pass lives until its turn in the backward pass; beside it, what lives for a moment. */
+static void make_stack(Random *r, PackRect *rect)
+{
+	int64_t end = LARGE;
+
+	for (int64_t i = 0; i < LARGE; i++)
+		rect[i] = i % 2 ? (PackRect){ i, end + end - i, 64 * (1 + pick(r, 1000)), 0 }
+		                : (PackRect){ 2 * i, 2 * i + 1 + pick(r, 3), 64 * (1 + pick(r, 1000)), 0 };
+}
+
+/* Lives of any length, short ones more often, sizes over four decades. */
+static void make_tangle(Random *r, PackRect *rect)
+{
+	for (int64_t i = 0; i < LARGE; i++) {
+		int64_t life = 1 + pick(r, 1 + (LARGE >> pick(r, 16)));
+
+		rect[i] = (PackRect){ i, i + life, 64 * (1 + pick(r, 1 << pick(r, 14))), 0 };
+	}
+}
+
+static int compare_offsets(const void *pa, const void *pb)
+{
+	const PackRect *a = *(const PackRect *const *)pa, *b = *(const PackRect *const *)pb;
+
+	return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+/* Whether what lives at some positions, all over time, lies apart. */
+static bool sound_at_samples(Arena *a, const PackRect *r, size_t n)
+{
+	const PackRect **live = ARENA_ARRAY(a, n, const PackRect *);
+
+	for (int64_t k = 0; k < SAMPLES; k++) {
+		int64_t at = 2 * LARGE * k / SAMPLES;
+		size_t m = 0;
+
+		for (size_t i = 0; i < n; i++)
+			if (r[i].lower <= at && at < r[i].upper)
+				live[m++] = &r[i];
+		if (m)
+			qsort(live, m, sizeof *live, compare_offsets);
+		for (size_t i = 0; i + 1 < m; i++)
+			if (live[i]->offset < 0 || live[i]->offset + live[i]->size > live[i + 1]->offset)
+				return false;
+	}
+	return true;
+}
+
+/* `loose`: how far above the bound, in percent. */
+static const char *check_large(Arena *a, void (*make)(Random *, PackRect *), int64_t loose)
+{
+	const char *slack = getenv("TIME_SLACK");
+	PackRect *rect = ARENA_ARRAY(a, LARGE, PackRect);
+	Random r = { 1 };
+	int64_t height, bound;
+	clock_t start;
+
+	make(&r, rect);
+	bound = pack_lower_bound(a, rect, LARGE);
+	start = clock();
+	height = pack_place(a, rect, LARGE, 0, 32);
+	if ((double)(clock() - start) / CLOCKS_PER_SEC > LARGE_SECONDS * (slack ? atof(slack) : 2))
+		return "large: too slow";
+	if (!sound_at_samples(a, rect, LARGE))
+		return "large: an overlap";
+	if (height != height_of(rect, LARGE))
+		return "large: the height is another";
+	return height > bound + bound / 100 * loose ? "large: too high" : NULL;
+}
+
+static void count(const char *fault, const char *what, long *passed, long *failed)
+{
+	if (fault)
+		printf("FAIL %s: %s\n", what, fault);
+	++*(fault ? failed : passed);
+}
+
 int main(int argc, char **argv)
 {
 	long instances = argc > 1 ? atol(argv[1]) : 2000, passed = 0, failed = 0;
@@ -183,6 +264,9 @@ int main(int argc, char **argv)
 		}
 		arena_reset(a);
 	}
+	count(check_large(a, make_stack, 1), "stack", &passed, &failed);
+	arena_reset(a);
+	count(check_large(a, make_tangle, 5), "tangle", &passed, &failed);
 	arena_free(a);
 	printf("%ld passed, %ld failed\n", passed, failed);
 	return failed > 0;
