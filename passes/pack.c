@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 static const double ESCALATION_WORK = 1e8; /* pairs */
-static const int64_t ORDERS_WORK = 4000000; /* unions: no further order after so many */
+static const int64_t ORDERS_WORK = 8000000; /* unions: no further order after so many */
 
 /* A rectangle is noted at about so many places (pack_space.c). Of very many rectangles gaps below such a part of the height are not worth
  * knowing. */
@@ -60,7 +60,7 @@ static int64_t key_late(const PackRect *r)
 	return r->upper;
 }
 
-enum { NKEYS = 5, MANY_RECTS = 2000 };
+enum { NKEYS = 5, MANY_RECTS = 2000, VERY_MANY = 8000 };
 
 /* The best orders first; of many rectangles the size says more than the life. */
 static const Key keys[NKEYS] = { key_life, key_area, key_size, key_early, key_late };
@@ -137,7 +137,7 @@ static PackSpace *make_space(Packer *p, Arena *scratch, int64_t floor)
 		if (p->r[i].size < least)
 			least = p->r[i].size;
 	}
-	if (p->n > MANY_RECTS && least < floor / SMALL_GAP)
+	if (p->n > VERY_MANY && least < floor / SMALL_GAP)
 		least = floor / SMALL_GAP;
 	while (width < positions && lives > PLACES * (double)p->n * width)
 		width *= 2;
@@ -219,7 +219,7 @@ int64_t pack_place(Arena *scratch, PackRect *r, size_t n, int64_t target, int ro
 	p.priority = ARENA_ARRAY(scratch, n, int64_t);
 	p.order = ARENA_ARRAY(scratch, n, uint32_t);
 	p.space = make_space(&p, scratch, floor);
-	floor += floor >> (n > MANY_RECTS ? 10 : 11); /* within 0.1 % or 0.05 % of the bound is good enough to stop */
+	floor += floor >> (n > VERY_MANY ? 10 : 11); /* within 0.1 % or 0.05 % of the bound is good enough to stop */
 	if (target < floor)
 		target = floor;
 	for (int k = 0; k < 2 * NKEYS && p.best_height > target && may_go_on(&p); k++) {
