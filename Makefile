@@ -78,32 +78,38 @@ $(filter-out $(CHECK_BIN) $(B)/tests/tensors,$(TEST_BIN)): $(B)/%: $(B)/%.o $(TE
 # The simulated GPU: stand-ins for the driver, NVRTC and cuBLASLt (tests/cudasim/README.md). Nothing of CUDA is needed.
 CUDASIM     := $(B)/cudasim
 CUDASIM_OBJ := $(patsubst tests/cudasim/%.c,$(CUDASIM)/%.o,$(wildcard tests/cudasim/*.c))
+CUDASIM_FLAGS := $(filter-out -fopenmp,$(CFLAGS)) -fPIC -ffp-contract=off -Itests/cudasim
 CUDASIM_DRV := $(filter-out %/nvrtc.o %/rewrite.o %/cublaslt.o %_test.o,$(CUDASIM_OBJ))
-cudasim: $(CUDASIM)/libcuda.so.1 $(CUDASIM)/libnvrtc.so.13 $(CUDASIM)/libcublasLt.so.13
+CUDASIM_LIB := $(addprefix $(CUDASIM)/,libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13)
+cudasim: $(CUDASIM_LIB)
 $(CUDASIM)/%.o: tests/cudasim/%.c
 	@mkdir -p $(@D)
-	$(CC) $(filter-out -fopenmp,$(CFLAGS)) -fPIC -ffp-contract=off -Itests/cudasim -c -o $@ $<
-$(CUDASIM)/device_h.o: tests/cudasim/device.h tools/embed
+	$(CC) $(CUDASIM_FLAGS) -c -o $@ $<
+$(CUDASIM)/%_h.o: tests/cudasim/%.h tools/embed
 	@mkdir -p $(@D)
-	tools/embed cudasim_device_h $< > $(@:.o=.c)
+	tools/embed cudasim_$*_h $< > $(@:.o=.c)
 	$(CC) -std=c11 -fPIC -c -o $@ $(@:.o=.c)
 $(CUDASIM)/libcuda.so.1: $(CUDASIM_DRV)
-	$(CC) $(CFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -lm -ldl -lpthread $(LDEXTRA)
-$(CUDASIM)/libnvrtc.so.13: $(CUDASIM)/nvrtc.o $(CUDASIM)/rewrite.o $(CUDASIM)/device_h.o
-	$(CC) $(CFLAGS) -shared -Wl,-soname,libnvrtc.so.13 -o $@ $^ $(LDEXTRA)
+	$(CC) $(CUDASIM_FLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -lm -ldl -lpthread $(LDEXTRA)
+$(CUDASIM)/libnvrtc.so.13: $(CUDASIM)/nvrtc.o $(CUDASIM)/rewrite.o $(CUDASIM)/device_h.o $(CUDASIM)/entry_h.o
+	$(CC) $(CUDASIM_FLAGS) -shared -Wl,-soname,libnvrtc.so.13 -o $@ $^ $(LDEXTRA)
 	ln -sf libnvrtc.so.13 $(@D)/libnvrtc.so.12
 $(CUDASIM)/libcublasLt.so.13: $(CUDASIM)/cublaslt.o $(CUDASIM)/libcuda.so.1
-	$(CC) $(CFLAGS) -shared -Wl,-soname,libcublasLt.so.13 -Wl,-rpath,'$$ORIGIN' -o $@ $^ -lm $(LDEXTRA)
+	$(CC) $(CUDASIM_FLAGS) -shared -Wl,-soname,libcublasLt.so.13 -Wl,-rpath,'$$ORIGIN' -o $@ $^ -lm $(LDEXTRA)
 	ln -sf libcublasLt.so.13 $(@D)/libcublasLt.so.12
+CUDASIM_BIN := $(patsubst %.o,%,$(filter %_test.o,$(CUDASIM_OBJ)))
+$(CUDASIM_BIN): %: %.o $(CUDASIM_LIB)
+	$(CC) $(CUDASIM_FLAGS) -o $@ $< -L$(CUDASIM) -l:libcuda.so.1 -l:libnvrtc.so.13 -l:libcublasLt.so.13 -lm $(LDEXTRA)
+cudasim-test: cudasim $(CUDASIM_BIN)
 
 deps:
 	@tools/install-deps
 test: deps
 	@echo "building dlc and its tests"
 	+@$(MAKE) -s --no-print-directory -j$$(nproc) check
-check: all $(TEST_BIN)
+check: all $(TEST_BIN) cudasim-test
 	@B=$(B) tests/all
-check-all: all $(TEST_BIN)
+check-all: all $(TEST_BIN) cudasim-test
 	@tools/install-deps check-all || echo "check-all: parts that need the missing packages are left out"
 	+@B=$(B) tests/all --full
 update: all
@@ -166,7 +172,7 @@ help:
 
 clean:
 	rm -rf $(B)
-.PHONY: all clean deps cudasim test check check-all update san hardmem fuzz readme print-lib quickstart bench bench-plan bench-predict bench-learn \
+.PHONY: all clean deps cudasim cudasim-test test check check-all update san hardmem fuzz readme print-lib quickstart bench bench-plan bench-predict bench-learn \
 	lines format analyze tidy install help
 
 ## make              builds build/dlc and build/libdlrt.a
@@ -174,6 +180,7 @@ clean:
 ## make test         installs what is missing, builds, runs `make check`
 ## make check        all fast tests (about two minutes on two free cores); the last line is `N passed, N failed`;
 ##                   tests/README.md says what each part proves and how to run one alone
+## make cudasim      the simulated GPU, build/cudasim/ (tests/cudasim/README.md)
 ## make check-all    the same and the long ones: budget sweeps, kills, sanitizers
 ## make update       rewrites the expected output of the golden tests (read the diff)
 ## make san hardmem  `check` under AddressSanitizer and UBSan; hardmem: each object a malloc of its own

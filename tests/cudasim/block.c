@@ -111,7 +111,7 @@ static void meet(Exec *x)
 		if (who >= 0 && who < x->nthreads && x->threads[who].file)
 			violation(CUDA_ERROR_LAUNCH_FAILED, NULL, "warp operation with lanes missing: lanes %#x of mask %#x do not come; thread %d waits at %s:%d", missing,
 				  t->op->mask, who, x->threads[who].file, x->threads[who].line);
-		violation(CUDA_ERROR_LAUNCH_FAILED, NULL, "warp operation with lanes missing: lanes %#x of mask %#x do not come", missing, t->op->mask);
+		violation(CUDA_ERROR_LAUNCH_FAILED, NULL, "warp operation with lanes missing: lanes %#x of mask %#x do not come; thread %d has ended", missing, t->op->mask, who);
 	}
 	x->current = at;
 	const Thread *first = &x->threads[at];

@@ -1,13 +1,7 @@
 // The simulator's text in front of each kernel file: what NVRTC has built in, for g++.
 //
 // Every load and store of the kernel calls dl_sim_access (libcuda.so.1) through g++'s hooks for kernel addresses; barriers, warp
-// operations, tensor cores and asynchronous copies are calls. The front end (nvrtc.c) has turned each `__shared__ T x;` into
-//
-//	typedef T dl_sim_t_x; DL_SIM_SHARED(x)
-//
-// so that a shared variable has space around it, no more alignment than it asks for, and is not known to the optimiser (which would leave
-// out checks); dl_sim_n_x says where in dl_sim_s_x it lies;
-// and appends DL_SIM_ENTRY(kernel, bounds) for each `extern "C" __global__` function.
+// operations, tensor cores and asynchronous copies are calls. See entry.h for what follows once macros are expanded.
 #define DL_SIM 1
 #define __CUDACC__ 1
 #define __CUDACC_RTC__ 1
@@ -16,16 +10,14 @@
 
 #define __device__
 #define __host__
-#define __global__
 #define __constant__
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __align__(n) __attribute__((aligned(n)))
-#define __launch_bounds__(...)
 
 #define DL_SIM_HIDDEN __attribute__((visibility("hidden")))
-#define DL_SIM_PLAIN __attribute__((no_sanitize_address, no_sanitize("bounds")))
+#define DL_SIM_PLAIN __attribute__((no_sanitize_address, no_sanitize("bounds,alignment")))
 #define DL_SIM_AT int dl_line = __builtin_LINE(), const char *dl_file = __builtin_FILE()
 
 typedef decltype(sizeof(0)) size_t;
@@ -33,7 +25,8 @@ typedef decltype(sizeof(0)) size_t;
 // ---- what the compiler's hooks call ----
 extern "C" {
 void dl_sim_access(size_t a, size_t n, int how, const void *pc);
-void dl_sim_index(const void *site, size_t index, const void *pc);
+void dl_sim_index(size_t index, const void *pc);
+void dl_sim_misaligned(const void *site, size_t a, const void *pc);
 void *dl_sim_memcpy(void *to, const void *from, size_t n, const void *pc);
 void *dl_sim_memset(void *to, int value, size_t n, const void *pc);
 #define DL_SIM_HOOK(n) \
@@ -50,7 +43,8 @@ DL_SIM_HIDDEN DL_SIM_PLAIN void __asan_storeN_noabort(size_t a, size_t n) { dl_s
 DL_SIM_HIDDEN void __asan_handle_no_return(void) {}
 DL_SIM_HIDDEN void __asan_init(void) {}
 DL_SIM_HIDDEN void __asan_version_mismatch_check_v8(void) {}
-DL_SIM_HIDDEN void __ubsan_handle_out_of_bounds(void *site, size_t index) { dl_sim_index(site, index, __builtin_return_address(0)); }
+DL_SIM_HIDDEN void __ubsan_handle_out_of_bounds(void *, size_t index) { dl_sim_index(index, __builtin_return_address(0)); }
+DL_SIM_HIDDEN void __ubsan_handle_type_mismatch_v1(void *site, size_t a) { dl_sim_misaligned(site, a, __builtin_return_address(0)); }
 DL_SIM_HIDDEN DL_SIM_PLAIN void *memcpy(void *to, const void *from, size_t n) { return dl_sim_memcpy(to, from, n, __builtin_return_address(0)); }
 DL_SIM_HIDDEN DL_SIM_PLAIN void *memmove(void *to, const void *from, size_t n) { return dl_sim_memcpy(to, from, n, __builtin_return_address(0)); }
 DL_SIM_HIDDEN DL_SIM_PLAIN void *memset(void *to, int value, size_t n) { return dl_sim_memset(to, value, n, __builtin_return_address(0)); }
@@ -68,10 +62,6 @@ template <class T> static inline __attribute__((always_inline)) T &dl_sim_opaque
 	__asm__("" : "+r"(p));
 	return *p;
 }
-#define DL_SIM_SHARED(x) \
-	static dl_sim_padded<dl_sim_t_##x, alignof(dl_sim_t_##x)> dl_sim_s_##x; \
-	__attribute__((used)) static const unsigned long dl_sim_n_##x[2] = {alignof(dl_sim_t_##x), sizeof(dl_sim_t_##x)}; \
-	auto &x = dl_sim_opaque(dl_sim_s_##x.v);
 
 // ---- vector types ----
 #define DL_SIM_VECTOR(t, name, a2, a4) \
@@ -342,13 +332,4 @@ template <class... A> struct dl_sim_entry {
 	template <void (*F)(A...)> static DL_SIM_PLAIN void call(void *const *p) { unpack<F>(p, dl_sim_index_list<__integer_pack(sizeof...(A))...>()); }
 };
 template <class... A> static constexpr dl_sim_entry<A...> dl_sim_entry_of(void (*)(A...)) { return dl_sim_entry<A...>(); }
-#define DL_SIM_ENTRY(name, bounds) \
-	extern "C" __attribute__((visibility("default"), used)) const dl_sim_kernel_t dl_sim_kernel_##name; \
-	const dl_sim_kernel_t dl_sim_kernel_##name = {&decltype(dl_sim_entry_of(&name))::template call<&name>, \
-		decltype(dl_sim_entry_of(&name))::sizes, sizeof decltype(dl_sim_entry_of(&name))::sizes / 4 - 1, (bounds)};
-#define DL_SIM_MODULE(arch) \
-	extern "C" { __attribute__((aligned(128))) DL_SIM_HIDDEN unsigned char dl_sim_dynamic_store[16 + 227 * 1024 + 64]; } \
-	__asm__(".globl dl_sim_dynamic\n.hidden dl_sim_dynamic\n.set dl_sim_dynamic, dl_sim_dynamic_store + 16\n"); \
-	extern "C" __attribute__((visibility("default"), used)) const dl_sim_module_t dl_sim_module; \
-	const dl_sim_module_t dl_sim_module = {1, arch, &dl_sim_now, dl_sim_dynamic_store + 16};
 #define alignas(n) __attribute__((aligned(n)))

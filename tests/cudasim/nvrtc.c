@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 extern char **environ;
-extern const char cudasim_device_h[];
+extern const char cudasim_device_h[], cudasim_entry_h[];
 
 enum { MAX_ARGS = 64 };
 
@@ -207,52 +207,72 @@ static char *read_file(const char *dir, const char *name, size_t *n)
 	return s;
 }
 
-/* Runs g++ in `dir`; what it says goes to the file "log" there. */
-static bool compile(const char *dir, const Options *x)
+/* Runs g++ with arguments; what it says is added to the file "log" in `dir`. */
+static bool run_compiler(const char *dir, const char *const *args)
 {
-	char arch[48], out[300], log[300], include[300];
-	const char *args[MAX_ARGS + 40];
-	int n = 0;
-	snprintf(arch, sizeof arch, "-D__CUDA_ARCH__=%d", x->arch * 10);
-	snprintf(out, sizeof out, "%s/out.so", dir);
+	char log[300];
 	snprintf(log, sizeof log, "%s/log", dir);
+	posix_spawn_file_actions_t fa;
+	posix_spawn_file_actions_init(&fa);
+	posix_spawn_file_actions_addopen(&fa, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+	posix_spawn_file_actions_adddup2(&fa, 1, 2);
+	pid_t pid;
+	char *argv[MAX_ARGS + 40] = {0};
+	for (int i = 0; args[i]; i++)
+		memcpy(&argv[i], &args[i], sizeof argv[i]);
+	int status = -1;
+	bool ok = posix_spawnp(&pid, "g++", &fa, NULL, argv, environ) == 0 && waitpid(pid, &status, 0) == pid && status == 0;
+	posix_spawn_file_actions_destroy(&fa);
+	return ok;
+}
+
+/* in.cu to all.ii: macros and includes. */
+static bool preprocess(const char *dir, const Options *x)
+{
+	char arch[48], in[300], out[300], include[300];
+	const char *args[MAX_ARGS + 40] = {"g++", "-E", "-x", "c++", x->std};
+	int n = 5;
+	snprintf(arch, sizeof arch, "-D__CUDA_ARCH__=%d", x->arch * 10);
+	snprintf(in, sizeof in, "%s/in.cu", dir);
+	snprintf(out, sizeof out, "%s/all.ii", dir);
 	snprintf(include, sizeof include, "-I%s", dir);
-	static const char *const fixed[] = {
-		"g++", "-x", "c++", "-O1", "-g1", "-w", "-fPIC", "-shared", "-nostdlib", "-fno-exceptions", "-fno-rtti", "-fno-gnu-unique", "-fvisibility=hidden",
-		"-fno-strict-aliasing", "-fno-threadsafe-statics", "-fsanitize=kernel-address", "--param", "asan-instrumentation-with-call-threshold=0", "--param", "asan-stack=0",
-		"--param", "asan-globals=0", "-fsanitize=bounds", "-Wl,--build-id=none",
-	};
-	for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
-		args[n++] = fixed[i];
-	args[n++] = x->std;
-	args[n++] = x->contract ? "-ffp-contract=fast" : "-ffp-contract=off";
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
-		args[n++] = "-mfma", args[n++] = "-mf16c";
-#endif
 	args[n++] = arch;
 	args[n++] = include;
 	for (int i = 0; i < x->npass; i++)
 		args[n++] = x->pass[i];
 	args[n++] = "-o";
 	args[n++] = out;
-	char in[300];
-	snprintf(in, sizeof in, "%s/in.cu", dir);
+	args[n++] = in;
+	return run_compiler(dir, args);
+}
+
+/* out.cc to out.so. */
+static bool compile(const char *dir, const Options *x)
+{
+	static const char *const fixed[] = {
+		"g++", "-x", "c++", "-O1", "-g1", "-w", "-fPIC", "-shared", "-nostdlib", "-fno-exceptions", "-fno-rtti", "-fno-gnu-unique", "-fvisibility=hidden",
+		"-fno-strict-aliasing", "-fno-threadsafe-statics", "-fsanitize=kernel-address", "--param", "asan-instrumentation-with-call-threshold=0", "--param", "asan-stack=0",
+		"--param", "asan-globals=0", "-fsanitize=bounds,alignment", "-Wl,--build-id=none",
+	};
+	char in[300], out[300];
+	const char *args[MAX_ARGS + 40] = {0};
+	int n = 0;
+	for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+		args[n++] = fixed[i];
+	args[n++] = x->std;
+	args[n++] = x->contract ? "-ffp-contract=fast" : "-ffp-contract=off";
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("fma"))
+		args[n++] = "-mfma";
+#endif
+	snprintf(in, sizeof in, "%s/out.cc", dir);
+	snprintf(out, sizeof out, "%s/out.so", dir);
+	args[n++] = "-o";
+	args[n++] = out;
 	args[n++] = in;
 	args[n++] = "-lm";
 	args[n++] = "-lc";
-	args[n] = NULL;
-	posix_spawn_file_actions_t fa;
-	posix_spawn_file_actions_init(&fa);
-	posix_spawn_file_actions_addopen(&fa, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-	posix_spawn_file_actions_adddup2(&fa, 1, 2);
-	pid_t pid;
-	char *argv[MAX_ARGS + 40];
-	memcpy(argv, args, sizeof argv);
-	int status = -1;
-	bool ok = posix_spawnp(&pid, "g++", &fa, NULL, argv, environ) == 0 && waitpid(pid, &status, 0) == pid && status == 0;
-	posix_spawn_file_actions_destroy(&fa);
-	return ok;
+	return run_compiler(dir, args);
 }
 
 static void remove_files(const SimProgram *p, const char *dir)
@@ -264,8 +284,8 @@ static void remove_files(const SimProgram *p, const char *dir)
 			*s = '_';
 		unlink(path);
 	}
-	static const char *const names[] = {"in.cu", "out.so", "log"};
-	for (int i = 0; i < 3; i++) {
+	static const char *const names[] = {"in.cu", "all.ii", "out.cc", "out.so", "log"};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
 		unlink(path);
 	}
@@ -289,36 +309,39 @@ static char *make_ptx(const unsigned char *b, size_t n, int arch)
 	return s;
 }
 
-/* Everything that is compiled, in `dir`; false: *why says what is wrong with it. */
-static bool prepare(const SimProgram *p, const char *dir, const Options *x, char **why)
+/* The program and its headers as files, for the preprocessor. */
+static bool write_program(const SimProgram *p, const char *dir)
 {
-	char *in = NULL, *tail = NULL, *entries;
-	size_t nin, ntail;
-	FILE *f = open_memstream(&in, &nin), *t = open_memstream(&tail, &ntail);
-	bool ok = f && t;
-	if (ok) {
-		fprintf(f, "#line 1 \"cudasim/device.h\"\n%s\n#line 1 \"%.200s\"\n", cudasim_device_h, p->name);
-		fprintf(t, "\n#line 1 \"cudasim\"\n#undef alignas\nDL_SIM_MODULE(%d)\n", x->arch);
-	}
-	for (int i = -1; i < p->nheaders && ok; i++) {
-		char *text = rewrite_source(i < 0 ? p->src : p->headers[i], &entries, why);
-		ok = text != NULL;
-		if (!ok)
-			break;
-		fputs(entries, t);
-		if (i < 0)
-			fputs(text, f);
-		else
-			ok = write_file(dir, p->names[i], text, "");
-		free(entries);
-		free(text);
-	}
-	if (f)
-		fclose(f);
-	if (t)
-		fclose(t);
-	ok = ok && write_file(dir, "in.cu", in, tail);
+	char line[256];
+	char *in = NULL;
+	size_t n;
+	snprintf(line, sizeof line, "\n#line 1 \"%.200s\"\n", p->name);
+	FILE *f = open_memstream(&in, &n);
+	if (!f)
+		return false;
+	fprintf(f, "#line 1 \"cudasim/device.h\"\n%s%s%s\n", cudasim_device_h, line, p->src);
+	fclose(f);
+	bool ok = write_file(dir, "in.cu", in, "");
 	free(in);
+	for (int i = 0; i < p->nheaders && ok; i++)
+		ok = write_file(dir, p->names[i], p->headers[i], "");
+	return ok;
+}
+
+/* all.ii to out.cc; false: *why says what is not understood. */
+static bool translate(const char *dir, const Options *x, char **why)
+{
+	size_t n;
+	char *all = read_file(dir, "all.ii", &n), *entries = NULL, *text = all ? rewrite_source(all, &entries, why) : NULL, *tail = NULL;
+	FILE *f = text ? open_memstream(&tail, &n) : NULL;
+	if (f) {
+		fprintf(f, "%s\n#line 1 \"cudasim\"\nDL_SIM_MODULE(%d)\n%s", text, x->arch, entries);
+		fclose(f);
+	}
+	bool ok = f && write_file(dir, "out.cc", cudasim_entry_h, tail);
+	free(all);
+	free(entries);
+	free(text);
 	free(tail);
 	return ok;
 }
@@ -337,7 +360,7 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int noptions, const char *const 
 	if (!mkdtemp(dir))
 		return NVRTC_ERROR_PROGRAM_CREATION_FAILURE;
 	size_t n;
-	bool ok = prepare(p, dir, &x, &why) && compile(dir, &x);
+	bool ok = write_program(p, dir) && preprocess(dir, &x) && translate(dir, &x, &why) && compile(dir, &x);
 	p->log = why ? why : read_file(dir, "log", &n);
 	if (ok)
 		p->object = (unsigned char *)read_file(dir, "out.so", &p->object_bytes);

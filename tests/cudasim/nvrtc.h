@@ -31,8 +31,8 @@ nvrtcResult nvrtcGetPTX(nvrtcProgram p, char *to);
 nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram p, size_t *n);
 nvrtcResult nvrtcGetProgramLog(nvrtcProgram p, char *to);
 
-/* rewrite.c: the text with `__shared__` declarations turned into DL_SIM_SHARED, and DL_SIM_ENTRY lines of its kernels appended to
- * *entries; NULL and a line in *why where a declaration is not understood. Both results are malloc'd. */
+/* rewrite.c: the preprocessed text with `__shared__` declarations turned into DL_SIM_SHARED, and the DL_SIM_ENTRY lines of its kernels in
+ * *entries; NULL and a line in *why where a declaration is not understood. All are malloc'd. */
 char *rewrite_source(const char *text, char **entries, char **why);
 
 #endif

@@ -244,6 +244,7 @@ char *rewrite_source(const char *text, char **entries, char **why)
 {
 	Text out = {0}, table = {0};
 	bool line_start = true, after_extern = false, c_linkage = false;
+	const char *file = ""; /* of the last line marker: # LINE "FILE" */
 	int line = 1;
 	put(&out, "", 0);
 	put(&table, "", 0);
@@ -251,9 +252,9 @@ char *rewrite_source(const char *text, char **entries, char **why)
 	for (const char *p = text; *p;) {
 		const char *q = skip_opaque(p);
 		if (line_start && *skip_space(p) == '#' && !memchr(p, '\n', (size_t)(skip_space(p) - p))) {
-			q = p;
-			while (*q && !(*q == '\n' && q[-1] != '\\'))
-				q++;
+			q = p + strcspn(p, "\n");
+			file = skip_space(p) + 1;
+			line = atoi(file + strspn(file, "line ")) - 1;
 		}
 		bool literal_c = q - p == 3 && memcmp(p, "\"C\"", 3) == 0;
 		size_t n = q == p ? word_at(p) : 0;
@@ -261,7 +262,9 @@ char *rewrite_source(const char *text, char **entries, char **why)
 			const char *end = shared_variable(&out, p + n, after_extern);
 			if (!end) {
 				Text w = {0};
-				putf(&w, "line %d: a __shared__ declaration that the simulator does not understand (no initialisers; one ';' behind plain declarators)\n", line);
+				const char *name = strchr(file, '"');
+				putf(&w, "%.*s:%d: error: a __shared__ declaration that the simulator does not understand (initialisers are not allowed)\n",
+				     name ? (int)strcspn(name + 1, "\"\n") : 0, name ? name + 1 : "", line);
 				*why = w.s;
 				free(out.s);
 				free(table.s);

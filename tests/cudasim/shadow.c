@@ -212,11 +212,12 @@ void shadow_async(uintptr_t a, size_t n, bool pending)
 		g->w[a - g->base + i] = me;
 }
 
-/* ---- copies that the compiler made calls of, and indices of arrays whose size it knows ---- */
+/* ---- copies that the compiler made calls of, and what it checks itself: indices of arrays whose size it knows, alignment of types ---- */
 
 void *dl_sim_memcpy(void *to, const void *from, size_t n, const void *pc);
 void *dl_sim_memset(void *to, int value, size_t n, const void *pc);
-_Noreturn void dl_sim_index(const void *site, size_t index, const void *pc);
+_Noreturn void dl_sim_index(size_t index, const void *pc);
+_Noreturn void dl_sim_misaligned(const void *site, uintptr_t a, const void *pc);
 
 void *dl_sim_memcpy(void *to, const void *from, size_t n, const void *pc)
 {
@@ -231,9 +232,27 @@ void *dl_sim_memset(void *to, int value, size_t n, const void *pc)
 	return memset(to, value, n);
 }
 
-/* The compiler's record of an index begins with file, line and column. */
-void dl_sim_index(const void *site, size_t index, const void *pc)
+void dl_sim_index(size_t index, const void *pc)
 {
-	(void)site;
 	violation(CUDA_ERROR_ILLEGAL_ADDRESS, pc, "index %lld out of bounds of its array", (long long)index);
+}
+
+/* A vector is often moved member by member here, where a GPU moves it at once: its alignment is checked by its type. */
+void dl_sim_misaligned(const void *site, uintptr_t a, const void *pc)
+{
+	struct Type {
+		uint16_t kind, info;
+		char name[];
+	};
+	struct Site {
+		const char *file;
+		uint32_t line, column;
+		const struct Type *type;
+		uint8_t log_alignment, how; /* 0: load, 1: store, others bind a reference or name a member */
+	} s;
+	char where[160];
+	memcpy(&s, site, sizeof s);
+	describe_address(where, sizeof where, a);
+	violation(CUDA_ERROR_MISALIGNED_ADDRESS, pc, "misaligned: %s %s at %s, which is no multiple of %u", s.how == 0 ? "reads" : s.how == 1 ? "writes" : "uses", s.type->name, where,
+		  1u << s.log_alignment);
 }
