@@ -1,16 +1,8 @@
 /* The simulator's own tests: kernels with planted faults and their twins, arithmetic of warp operations and tensor cores, compilation. Each
  * case runs in a process of its own, since a fault ends the context. Run by tests/cudasim/run. */
 #include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "api.h"
 #include "check.h"
-#include "nvrtc.h"
 
 enum { NX = 256, NY = 1024 };
 
@@ -260,22 +252,22 @@ static char *compile(const char *src, const char *const *options, int n, nvrtcRe
 	return cubin;
 }
 
-static void start(void)
-{
-	CUcontext c;
-	CUdevice d;
-	if (cuInit(0) || cuDeviceGet(&d, 0) || cuDevicePrimaryCtxRetain(&c, d) || cuCtxSetCurrent(c))
-		exit(99);
-}
+typedef struct Run {
+	const Case *c;
+	const char *cubin, *order;
+} Run;
 
-static int run_case(const Case *c, const char *cubin)
+static int run_case(const void *ctx)
 {
+	const Run *run = ctx;
+	const Case *c = run->c;
+	setenv("DL_SIM_ORDER", run->order, 1);
 	CUmodule m;
 	CUfunction f;
 	CUdeviceptr x, y;
 	float hx[NX], hy[NY];
 	start();
-	if (cuModuleLoadData(&m, cubin) || cuModuleGetFunction(&f, m, c->kernel) || cuMemAlloc_v2(&x, sizeof hx) || cuMemAlloc_v2(&y, sizeof hy))
+	if (cuModuleLoadData(&m, run->cubin) || cuModuleGetFunction(&f, m, c->kernel) || cuMemAlloc_v2(&x, sizeof hx) || cuMemAlloc_v2(&y, sizeof hy))
 		return 98;
 	for (int i = 0; i < NX; i++)
 		hx[i] = (float)i;
@@ -309,30 +301,9 @@ static void all_cases(const char *cubin)
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
 		for (int k = 0; k < (cases[i].code == 0 ? 3 : 1); k++) {
 			const Case *c = &cases[i];
-			char name[96], said[4096];
+			char name[96];
 			snprintf(name, sizeof name, "%s n=%d grid=%u block=%u %s", c->kernel, c->n, c->grid, c->block, orders[k]);
-			int in[2];
-			if (pipe(in))
-				exit(2);
-			fflush(stdout);
-			pid_t pid = fork();
-			if (pid == 0) {
-				dup2(in[1], 2);
-				close(in[0]);
-				setenv("DL_SIM_ORDER", orders[k], 1);
-				_exit(run_case(c, cubin));
-			}
-			close(in[1]);
-			size_t at = 0;
-			ssize_t got;
-			while (at + 1 < sizeof said && (got = read(in[0], said + at, sizeof said - 1 - at)) > 0)
-				at += (size_t)got;
-			said[at] = 0;
-			close(in[0]);
-			int status = -1;
-			waitpid(pid, &status, 0);
-			bool right = status == 0 && (*c->says ? strstr(said, c->says) != NULL : said[0] == 0);
-			check(right, name, "status %d, said: %s\n      expected: %s", status, said, c->says);
+			apart(name, run_case, &(Run){c, cubin, orders[k]}, 0, c->says);
 		}
 }
 
