@@ -10,17 +10,29 @@ DLC_SRC := dlc.c $(wildcard ir/base/*.c ir/*.c frontend/*.c passes/*.c codegen/*
 GEN_SRC := $(B)/frontend/parser.c $(B)/frontend/scanner.c $(B)/frontend/std_dl.c $(B)/codegen/kernel_h.c \
            $(B)/codegen/scalar_h.c $(B)/codegen/special_h.c $(B)/codegen/product_h.c $(B)/codegen/plan_h.c $(B)/passes/picture_css.c \
            $(B)/passes/page_css.c $(B)/passes/page_js.c $(B)/passes/machines_txt.c $(B)/passes/calibrate_dl.c
-RT_SRC  := $(wildcard runtime/*.c)
+# The runtime is built twice: for the CPU, and for NVIDIA cards without OpenMP and oneDNN (and without CUDA: that is
+# opened when a trainer starts).
+CPU_SRC  := runtime/dev_cpu.c runtime/prim_dnnl.c
+CUDA_SRC := runtime/dev_cuda.c runtime/dev_cuda_run.c runtime/cuda_api.c runtime/prim_cublas.c
+RT_SRC   := $(filter-out $(CUDA_SRC),$(wildcard runtime/*.c))
+RT_CUDA_SRC := $(filter-out $(CPU_SRC),$(wildcard runtime/*.c))
 DLC_OBJ := $(DLC_SRC:%.c=$(B)/%.o) $(GEN_SRC:%.c=%.o)
 RT_OBJ  := $(RT_SRC:%.c=$(B)/%.o)
+RT_CUDA_OBJ := $(RT_CUDA_SRC:%.c=$(B)/cuda/%.o)
 
-all: $(B)/dlc $(B)/libdlrt.a
+all: $(B)/dlc $(B)/libdlrt.a $(B)/libdlrt-cuda.a
 
 $(B)/dlc: $(DLC_OBJ) $(B)/runtime/prim_dnnl.o
 	$(CC) $(CFLAGS) -o $@ $^ -ldnnl -ljansson -lm $(LDEXTRA)
 $(B)/libdlrt.a: $(RT_OBJ)
 	@rm -f $@
 	ar rcs $@ $^
+$(B)/libdlrt-cuda.a: $(RT_CUDA_OBJ)
+	@rm -f $@
+	ar rcs $@ $^
+$(B)/cuda/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -fopenmp,$(CFLAGS)) -Wno-unknown-pragmas -I. -c -o $@ $<
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -I. -Ifrontend -I$(B)/frontend -c -o $@ $<
@@ -161,21 +173,21 @@ PREFIX ?= /usr/local
 install: all
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/dlc include/dlc share/dlc/models)
 	install -m 755 $(B)/dlc $(DESTDIR)$(PREFIX)/bin/dlc
-	install -m 644 $(B)/libdlrt.a $(DESTDIR)$(PREFIX)/lib/dlc
+	install -m 644 $(B)/libdlrt.a $(B)/libdlrt-cuda.a $(DESTDIR)$(PREFIX)/lib/dlc
 	install -m 644 runtime/dl.h $(DESTDIR)$(PREFIX)/include/dlc
 	install -m 644 models/*.dl $(DESTDIR)$(PREFIX)/share/dlc/models
 
 help:
 	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST))
 
--include $(DLC_OBJ:.o=.d) $(RT_OBJ:.o=.d) $(TEST_BIN:=.d) $(TEST_AID:.o=.d) $(CUDASIM_OBJ:.o=.d)
+-include $(DLC_OBJ:.o=.d) $(RT_OBJ:.o=.d) $(RT_CUDA_OBJ:.o=.d) $(TEST_BIN:=.d) $(TEST_AID:.o=.d) $(CUDASIM_OBJ:.o=.d)
 
 clean:
 	rm -rf $(B)
 .PHONY: all clean deps cudasim cudasim-test test check check-all update san hardmem fuzz readme print-lib quickstart bench bench-plan bench-predict bench-learn \
 	lines format analyze tidy install help
 
-## make              builds build/dlc and build/libdlrt.a
+## make              builds build/dlc, build/libdlrt.a and build/libdlrt-cuda.a
 ## make quickstart   installs what is missing, builds, trains a network on Fashion-MNIST within 48 MiB, in about a minute
 ## make test         installs what is missing, builds, runs `make check`
 ## make check        all fast tests (about two minutes on two free cores); the last line is `N passed, N failed`;

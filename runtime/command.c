@@ -19,6 +19,7 @@ int report(const Fail *f)
 TrainerOptions trainer_options(const Options *o)
 {
 	return (TrainerOptions){ .device = { .threads = o->threads > 0 ? (int)o->threads : 0,
+					     .number = o->device > 0 ? (int)o->device : 0,
 					     .check_memory = o->check_memory },
 				 .check_nan = o->check_nan,
 				 .no_shuffle = o->no_shuffle,
@@ -214,8 +215,11 @@ static void info_text(const Plan *plan)
 	for (int i = 0; i < plan->nvars; i++)
 		if (plan->vars[i].role == PV_PARAM)
 			count += plan->vars[i].bytes / plan_dtype_bytes(plan->vars[i].dtype);
-	printf("%s (%s), compiled for %s, at most %d threads\n", plan->model, plan->model_path,
-	       plan->target, plan->threads);
+	printf("%s (%s), compiled for ", plan->model, plan->model_path);
+	if (plan->arch)
+		printf("%s (%s)\n", plan->target, plan->arch);
+	else
+		printf("%s, at most %d threads\n", plan->target, plan->threads);
 	printf("memory      arena %s of a budget of %s\n", memory_text(plan->arena_bytes, arena),
 	       plan->budget_bytes == INT64_MAX ? "any size"
 					       : memory_text(plan->budget_bytes, budget));
@@ -268,8 +272,9 @@ static int by_value(const void *a, const void *b)
 static bool bench_run(Trainer *t, double *seconds, int64_t n, Fail *f)
 {
 	StepResult r;
+	int64_t last = t->state.step + BENCH_WARM_UP + n;
 	for (int64_t i = -BENCH_WARM_UP; i < n; i++) {
-		if (!trainer_step(t, &r, NULL, f))
+		if (!trainer_advance(t, last, &r, NULL, f))
 			return false;
 		if (i >= 0)
 			seconds[i] = r.seconds;

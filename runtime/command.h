@@ -8,7 +8,7 @@ enum { MAX_DATA_OPTIONS = 32 };
 
 /* -1 and NULL: not given. */
 typedef struct Options {
-	int64_t steps, eval_every, save_every, keep, early_stop, threads, length, top_k;
+	int64_t steps, eval_every, save_every, keep, early_stop, threads, device, length, top_k;
 	double temperature;
 	bool has_seed, save_best, check_memory, check_nan, no_shuffle, quiet, json, init_partial, merge, adapters;
 	uint64_t seed;

@@ -20,6 +20,7 @@ typedef struct Row {
 	const PlanStep *step;
 	int64_t runs;               /* in one optimizer step */
 	double measured, predicted; /* seconds of one run; of a name: of all its runs */
+	char by[DEVICE_TEXT];       /* the library's implementation; "" */
 } Row;
 
 typedef struct Profile {
@@ -99,8 +100,11 @@ static bool measure(Profile *p, Trainer *t, Fail *f)
 	for (int i = 0; i < n; i++) {
 		float *x = p->seconds + i * p->steps;
 		qsort(x, (size_t)p->steps, sizeof *x, by_value);
-		p->row[i] = (Row){ &p->func->steps[i], p->times[i].runs, (double)x[p->steps / 2],
-				   p->func->steps[i].seconds };
+		p->row[i] = (Row){ .step = &p->func->steps[i],
+				   .runs = p->times[i].runs,
+				   .measured = (double)x[p->steps / 2],
+				   .predicted = p->func->steps[i].seconds };
+		device_describe(t->device, p->func, i, p->row[i].by);
 	}
 	return true;
 }
@@ -125,6 +129,10 @@ static void print_json(const Profile *p, int threads)
 		json_print_string(stdout, r->step->name);
 		printf(",\"source\":");
 		json_print_string(stdout, r->step->source);
+		if (r->by[0]) {
+			printf(",\"implementation\":");
+			json_print_string(stdout, r->by);
+		}
 		printf(",\"runs\":%" PRId64 ",\"seconds\":%.6g,\"predicted\":%.6g}", r->runs,
 		       r->measured, r->predicted);
 		between = ",";
@@ -146,6 +154,8 @@ static int group(Row *row, int n)
 			row[groups - 1].runs += row[i].runs;
 			row[groups - 1].measured += row[i].measured;
 			row[groups - 1].predicted += row[i].predicted;
+			if (strcmp(row[groups - 1].by, row[i].by))
+				snprintf(row[groups - 1].by, DEVICE_TEXT, "several (--json lists them)");
 		} else {
 			row[groups++] = row[i];
 		}
@@ -169,9 +179,9 @@ static void print_text(Profile *p, const char *device)
 	printf("   runs    share   measured  predicted  step of the plan\n");
 	for (int i = 0; i < n; i++) {
 		const Row *r = &p->row[i];
-		printf("%7" PRId64 "  %5.1f %%  %7.3f ms %7.3f ms  %s\n", r->runs,
+		printf("%7" PRId64 "  %5.1f %%  %7.3f ms %7.3f ms  %s%s%s\n", r->runs,
 		       all > 0 ? 100 * r->measured / all : 0, 1e3 * r->measured,
-		       1e3 * r->predicted, r->step->name);
+		       1e3 * r->predicted, r->step->name, r->by[0] ? ": " : "", r->by);
 	}
 }
 

@@ -260,6 +260,10 @@ static void final_metrics(Session *s, int64_t measured, bool interrupted)
 	json_int(&j, "outside_arena_bytes", trainer_outside_bytes(t));
 	json_num(&j, "seconds", seconds_now() - s->start);
 	json_int(&j, "threads", d->threads);
+	if (d->context_bytes > 0) {
+		json_str(&j, "device", d->name);
+		json_int(&j, "device_context_bytes", d->context_bytes);
+	}
 	if (interrupted)
 		json_bool(&j, "interrupted", true);
 	json_end(&j);
@@ -288,6 +292,10 @@ static void final_lines(Session *s, int64_t measured, bool interrupted)
 	       memory_text(s->plan->arena_bytes, planned),
 	       device_info(s->t.device)->check_memory ? "measured" : "resident", memory_text(measured, used),
 	       memory_text(trainer_outside_bytes(&s->t), rest));
+	const DeviceInfo *d = device_info(s->t.device);
+	if (d->context_bytes > 0)
+		printf("card: %s; beside the arena %s (context, kernels, libraries, other programs)\n",
+		       d->name, memory_text(d->context_bytes, rest));
 }
 
 /* ---- not finite ----------------------------------------------------------------------------- */
@@ -449,11 +457,26 @@ static bool check_step(Session *s, const StepResult *r, const RunBad *bad, Fail 
 	return true;
 }
 
+static int64_t next_multiple(int64_t step, int64_t of, int64_t most)
+{
+	int64_t next = of > 0 ? (step / of + 1) * of : most;
+	return next < most ? next : most;
+}
+
+/* The next step behind which the state is looked at: none may be begun beyond it before its result is
+ * known. A step that turns out to be the last good one is not among them: then those begun behind it are
+ * lost, as the run goes back to the last saved state anyway. */
+static int64_t next_pause(const Session *s)
+{
+	int64_t step = s->t.state.step, next = next_multiple(step, s->eval_every, s->total);
+	return stop_requested ? step + 1 : next_multiple(step, s->save_every, next);
+}
+
 static bool one_step(Session *s, Fail *f)
 {
 	StepResult r;
 	RunBad bad = { 0 };
-	if (!trainer_step(&s->t, &r, &bad, f) || !check_step(s, &r, &bad, f))
+	if (!trainer_advance(&s->t, next_pause(s), &r, &bad, f) || !check_step(s, &r, &bad, f))
 		return false;
 	int64_t step = s->t.state.step;
 	s->last_loss = r.loss;
@@ -480,7 +503,8 @@ static bool train(Session *s, Fail *f)
 {
 	progress_begin(&s->progress, &s->t, s->total, s->o->quiet);
 	s->start = seconds_now();
-	while (s->t.state.step < s->total && !stop_requested && !stops_early(s))
+	while (s->t.state.step < s->total && !stops_early(s) &&
+	       (!stop_requested || trainer_busy(&s->t)))
 		if (!one_step(s, f)) {
 			progress_clear(&s->progress);
 			return false;

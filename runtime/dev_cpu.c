@@ -117,6 +117,8 @@ static bool open_parts(Device *d, const Plan *plan, const DeviceOptions *o, Fail
 	if (plan->version != PLAN_VERSION)
 		return fail(f, EXIT_BUG, "the plan has version %d, this runtime reads %d",
 			    plan->version, PLAN_VERSION);
+	if (strcmp(plan->target, "cpu"))
+		return fail(f, EXIT_BUG, "the plan is for '%s', this runtime is for the CPU", plan->target);
 	if (!choose_threads(plan, o->threads, &threads, f) || !check_isa(plan, f))
 		return false;
 	d->info = (DeviceInfo){ .plan = plan,
@@ -315,6 +317,15 @@ bool device_high_water(Device *d, int64_t *bytes, Fail *f)
 	(void)f;
 	*bytes = arena_high_water(&d->arena);
 	return true;
+}
+
+void device_describe(const Device *d, const PlanFunc *func, int step, char out[DEVICE_TEXT])
+{
+	const PlanStep *s = &func->steps[step];
+	_Static_assert((int)DEVICE_TEXT >= (int)PRIM_WHY, "the library's text fits");
+	out[0] = 0;
+	if (s->kind == PLAN_PRIM)
+		prim_describe(&d->info.plan->prims[s->index], d->info.threads, out);
 }
 
 int64_t device_resident(const Device *d)

@@ -23,7 +23,8 @@ typedef struct DeviceOptions {
 
 enum {
 	DEVICE_CALLS = 2,      /* DeviceInfo.calls is at most this */
-	DEVICE_CHUNK = 1 << 20 /* most bytes that one device_view gives */
+	DEVICE_CHUNK = 1 << 20, /* most bytes that one device_view gives */
+	DEVICE_TEXT = 256
 };
 
 typedef struct DeviceInfo {
@@ -33,7 +34,8 @@ typedef struct DeviceInfo {
 	int calls;      /* that may be under way at once, their outputs kept apart: CPU 1 */
 	bool check_memory;
 	int64_t host_bytes;    /* host memory that is the arena's: CUDA 0 */
-	int64_t context_bytes; /* what context and kernels take on the card beside the arena: CPU 0 */
+	int64_t context_bytes; /* in use on the card beside the arena once functions are prepared: context,
+	                        * kernels, libraries, and what other programs hold there; CPU 0 */
 } DeviceInfo;
 
 /* Fills `dst` (host memory) with samples [first, first+n) of this call for plan->inputs[input]. */
@@ -93,6 +95,9 @@ void *device_host_pointer(const Device *d, int64_t offset);
 
 /* End of the highest byte of the arena that has been written (check_memory only). */
 bool device_high_water(Device *d, int64_t *bytes, Fail *f);
+/* Which implementation the library chose for a step of a prepared function, for profiles; "" where it is
+ * no library call. */
+void device_describe(const Device *d, const PlanFunc *func, int step, char out[DEVICE_TEXT]);
 /* Bytes of the arena that are in memory. */
 int64_t device_resident(const Device *d);
 

@@ -39,7 +39,7 @@ static bool parse_data(Dl *d, const char *text, int *n)
 Dl *dl_open(const DlOptions *o)
 {
 	Dl *d = calloc(1, sizeof *d);
-	TrainerOptions to = { .device = { .threads = o->threads },
+	TrainerOptions to = { .device = { .threads = o->threads, .number = o->device },
 			      .no_shuffle = o->no_shuffle,
 			      .has_seed = o->seed != 0,
 			      .seed = o->seed };

@@ -21,6 +21,7 @@ typedef struct Dl Dl;
 
 typedef struct DlOptions {
 	int threads;   /* 0: as planned */
+	int device;    /* CUDA: which card, counted from 0 */
 	uint64_t seed; /* 0: the plan's */
 	bool no_shuffle;
 	const char *data; /* "name=path", several separated by newlines; NULL: as declared */

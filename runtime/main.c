@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TRAIN = 1, EVAL = 2, PREDICT = 4, INFO = 8, BENCH = 16, SAMPLE = 32, PROFILE = 64, EXPORT = 128, ALL = 255 };
+enum { TRAIN = 1, EVAL = 2, PREDICT = 4, INFO = 8, BENCH = 16, SAMPLE = 32, PROFILE = 64, EXPORT = 128, ALL = 255,
+       ONLY_CPU = 256, ONLY_CUDA = 512 };
 
 typedef struct Command {
 	const char *name;
@@ -83,8 +84,10 @@ static const OptionRow rows[] = {
 	{ "--temperature", "X", SAMPLE, ARG_NUMBER, FIELD(temperature), 0,
 	  "logits are divided by it (1); 0: always the likeliest token" },
 	{ "--top-k", "N", SAMPLE, ARG_COUNT, FIELD(top_k), 1, "draw from the N likeliest tokens" },
-	{ "--threads", "N", TRAIN | EVAL | PREDICT | SAMPLE | BENCH | PROFILE, ARG_COUNT, FIELD(threads), 1,
+	{ "--threads", "N", TRAIN | EVAL | PREDICT | SAMPLE | BENCH | PROFILE | ONLY_CPU, ARG_COUNT, FIELD(threads), 1,
 	  "threads, at most what the plan allows (OMP_NUM_THREADS)" },
+	{ "--device", "N", TRAIN | EVAL | PREDICT | SAMPLE | BENCH | PROFILE | EXPORT | ONLY_CUDA, ARG_COUNT,
+	  FIELD(device), 0, "which card, counted from 0 (0)" },
 	{ "--seed", "N", TRAIN | EVAL | PREDICT | SAMPLE | BENCH | PROFILE, ARG_SEED, FIELD(seed), 0,
 	  "seed of initial values, order, dropout and samples" },
 	{ "--no-shuffle", NULL, TRAIN | BENCH | PROFILE, ARG_NONE, FIELD(no_shuffle), 0,
@@ -100,6 +103,13 @@ static const OptionRow rows[] = {
 
 enum { ROWS = sizeof rows / sizeof *rows, COMMANDS = sizeof commands / sizeof *commands };
 
+/* Whether one of the commands has the option, in a trainer for this plan's target. */
+static bool has_option(const OptionRow *row, int bits, const Plan *plan)
+{
+	int other = strcmp(plan->target, "cuda") ? ONLY_CUDA : ONLY_CPU;
+	return (row->commands & bits) && !(row->commands & other);
+}
+
 static void help(const Plan *plan, const char *program, int bits)
 {
 	printf("%s: a trainer compiled by dlc from %s\n\nusage: %s COMMAND [OPTION...]\n\n",
@@ -110,7 +120,7 @@ static void help(const Plan *plan, const char *program, int bits)
 	printf("\noptions:\n");
 	for (int i = 0; i < ROWS; i++) {
 		char left[64];
-		if (!(rows[i].commands & bits))
+		if (!has_option(&rows[i], bits, plan))
 			continue;
 		snprintf(left, sizeof left, "%s%s%s", rows[i].name, rows[i].value ? " " : "",
 			 rows[i].value ? rows[i].value : "");
@@ -155,7 +165,7 @@ static bool unknown_option(const Command *c, const char *arg, Fail *f)
 	int best = 4;
 	for (int i = 0; i < ROWS; i++) {
 		int d = distance(arg, rows[i].name);
-		if ((rows[i].commands & c->bit) && d < best) {
+		if (has_option(&rows[i], c->bit, &dl_plan) && d < best) {
 			best = d;
 			near = rows[i].name;
 		}
@@ -163,7 +173,8 @@ static bool unknown_option(const Command *c, const char *arg, Fail *f)
 	fail(f, EXIT_FILES, "%s has no option '%s'", c->name, arg);
 	for (int i = 0; i < ROWS; i++)
 		if (strcmp(arg, rows[i].name) == 0)
-			fail_add(f, "; other commands have it");
+			fail_add(f, "; other %s have it",
+				 has_option(&rows[i], ALL, &dl_plan) ? "commands" : "targets (dlc --target)");
 	if (near)
 		fail_add(f, "; did you mean '%s'?", near);
 	return false;
@@ -230,7 +241,8 @@ static bool parse_options(const Command *c, int argc, char **argv, Options *o, F
 		if ((value = strchr(arg, '=')))
 			*value++ = 0;
 		int k = 0;
-		while (k < ROWS && (strcmp(rows[k].name, arg) || !(rows[k].commands & c->bit)))
+		while (k < ROWS &&
+		       (strcmp(rows[k].name, arg) || !has_option(&rows[k], c->bit, &dl_plan)))
 			k++;
 		if (k == ROWS)
 			return unknown_option(c, arg, f);
@@ -286,7 +298,7 @@ static int run_command(int argc, char **argv)
 {
 	const Plan *plan = &dl_plan;
 	Options o = { .steps = -1, .eval_every = -1, .save_every = -1, .keep = -1, .early_stop = -1,
-		      .threads = -1, .length = -1, .temperature = 1 };
+		      .threads = -1, .device = -1, .length = -1, .temperature = 1 };
 	Fail f = { 0 };
 	if (argc < 2) {
 		help(plan, argv[0], ALL);

@@ -22,6 +22,39 @@ static uint64_t pattern_word(int64_t i)
 	return x ^ (x >> 29);
 }
 
+unsigned char pattern_byte(int64_t at)
+{
+	return (unsigned char)(pattern_word(at / 8) >> (8 * (at % 8)));
+}
+
+void pattern_fill(void *p, int64_t at, int64_t n)
+{
+	unsigned char *b = p;
+	int64_t words = n / 8;
+#pragma omp parallel for schedule(static)
+	for (int64_t i = 0; i < words; i++) {
+		uint64_t word = pattern_word(at / 8 + i);
+		memcpy(b + i * 8, &word, 8);
+	}
+	for (int64_t i = words * 8; i < n; i++)
+		b[i] = pattern_byte(at + i);
+}
+
+int64_t pattern_end(const void *p, int64_t at, int64_t n)
+{
+	const unsigned char *b = p;
+	while (n % 8 && b[n - 1] == pattern_byte(at + n - 1))
+		n--;
+	for (uint64_t word; n >= 8 && n % 8 == 0; n -= 8) {
+		memcpy(&word, b + n - 8, 8);
+		if (word != pattern_word((at + n) / 8 - 1))
+			break;
+	}
+	while (n > 0 && b[n - 1] == pattern_byte(at + n - 1))
+		n--;
+	return n;
+}
+
 static int64_t page_round(int64_t n)
 {
 	int64_t page = sysconf(_SC_PAGESIZE);
@@ -49,12 +82,8 @@ bool arena_map(ArenaMap *m, int64_t bytes, bool pattern, Fail *f)
 	madvise(m->base, (size_t)m->mapped,
 		MADV_HUGEPAGE); /* faster where it is granted, the same where not */
 
-	int64_t words = m->mapped / 8;
-	uint64_t *w = (uint64_t *)(void *)m->base;
 	if (pattern) {
-#pragma omp parallel for schedule(static)
-		for (int64_t i = 0; i < words; i++)
-			w[i] = pattern_word(i);
+		pattern_fill(m->base, 0, m->mapped);
 	} else {
 		volatile unsigned char *touch = m->base;
 		int64_t pages = m->mapped / 4096;
@@ -74,25 +103,12 @@ void arena_unmap(ArenaMap *m)
 
 void arena_mark(const ArenaMap *m, int64_t at)
 {
-	uint64_t word = pattern_word(at / 8);
-	m->base[at] = (unsigned char)~(word >> (8 * (at % 8)));
+	m->base[at] = (unsigned char)~pattern_byte(at);
 }
 
 int64_t arena_high_water(const ArenaMap *m)
 {
-	const uint64_t *w = (const uint64_t *)(const void *)m->base;
-	int64_t i = m->mapped / 8;
-	while (i > 0 && w[i - 1] == pattern_word(i - 1))
-		i--;
-	if (i == 0)
-		return 0;
-	uint64_t differs = w[i - 1] ^ pattern_word(i - 1);
-	int64_t end = i * 8;
-	while (!(differs >> 56)) {
-		differs <<= 8;
-		end--;
-	}
-	return end;
+	return pattern_end(m->base, 0, m->mapped);
 }
 
 int64_t arena_resident(const ArenaMap *m)

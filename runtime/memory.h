@@ -13,6 +13,12 @@ typedef struct ArenaMap {
 	bool pattern;
 } ArenaMap;
 
+/* The pattern of --check-memory, of `n` bytes from byte `at` of the arena on, a multiple of 8: into p;
+ * the end of the highest byte of p, counted from p, that does not hold it (0: all do). */
+void pattern_fill(void *p, int64_t at, int64_t n);
+int64_t pattern_end(const void *p, int64_t at, int64_t n);
+unsigned char pattern_byte(int64_t at);
+
 /* Maps `bytes` of zeroed memory and touches each page, so that no later step can meet a lack of
  * memory. With `pattern` every 8 bytes hold a value of their address instead, for arena_high_water.
  */

@@ -1,8 +1,12 @@
 /* The trainer's operations; see train.h. What each is made of is one call of the device
  * (device.h) or of the checkpoint reader and writer; this file adds the position in the data and the
- * totals. */
+ * totals.
+ *
+ * A device may take a step while the one before is under way (DeviceInfo.calls). Then a loss is read when
+ * the next step has been begun already, and the device never waits for the host between steps. */
 #include "train.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,37 +111,74 @@ bool trainer_init(Trainer *t, Fail *f)
 {
 	const PlanFunc *init = run_find(t->plan, "init");
 	RunCall call = { .seed = t->state.seed };
-	t->state.step = 0;
+	t->state.step = t->begun = 0;
 	return !init || run_whole(t, init, &call, f);
+}
+
+/* Begins the step behind those begun. */
+static bool begin_step(Trainer *t, const PlanFunc *step, Fail *f)
+{
+	DataOrder order = { .seed = t->state.seed, .shuffle = t->state.shuffle };
+	DataCursor cursor = data_at_step(t->data, order, t->begun),
+		   next = data_at_step(t->data, order, t->begun + 1);
+	data_ahead(&next);
+	RunCall call = call_of(t, &cursor);
+	call.step = t->begun;
+	call.times = t->times;
+	t->started[t->begun % DEVICE_CALLS] = seconds_now();
+	if (!device_call(t->device, step, &call, f))
+		return false;
+	t->bad = call.bad;
+	t->begun++;
+	return true;
+}
+
+/* The result of the first step that has been begun and is not done. */
+static bool end_step(Trainer *t, const PlanFunc *step, StepResult *r, Fail *f)
+{
+	int back = (int)(t->begun - t->state.step) - 1;
+	double skipped = 0, started = t->started[t->state.step % DEVICE_CALLS];
+	if (!device_wait(t->device, step, back, f))
+		return false;
+	run_output(t->device, step, back, "loss", &r->loss);
+	r->has_grad_norm = run_output(t->device, step, back, "grad_norm", &r->grad_norm);
+	r->has_lr = run_output(t->device, step, back, "lr", &r->lr);
+	r->has_scale = run_output(t->device, step, back, "scale", &r->scale);
+	r->skipped = run_output(t->device, step, back, "skipped", &skipped) && skipped != 0;
+	double now = seconds_now();
+	r->seconds = now - (started > t->ended ? started : t->ended);
+	t->ended = now;
+	t->state.step++;
+	return true;
+}
+
+bool trainer_busy(const Trainer *t)
+{
+	return t->begun > t->state.step;
+}
+
+bool trainer_advance(Trainer *t, int64_t last, StepResult *r, RunBad *bad, Fail *f)
+{
+	const PlanFunc *step = run_find(t->plan, "step");
+	/* Where each result or each time is looked at, steps come one by one. */
+	int64_t most = t->check_nan || t->times ? 1 : device_info(t->device)->calls;
+	*r = (StepResult){ .loss = NAN };
+	if (!step)
+		return fail(f, EXIT_BUG, "the plan has no function 'step'");
+	while (!trainer_busy(t) || (t->begun < last && t->begun - t->state.step < most))
+		if (!begin_step(t, step, f))
+			return false;
+	if (bad)
+		*bad = t->bad;
+	if (!t->bad.step)
+		return end_step(t, step, r, f);
+	t->begun = t->state.step; /* it was left unfinished */
+	return true;
 }
 
 bool trainer_step(Trainer *t, StepResult *r, RunBad *bad, Fail *f)
 {
-	const PlanFunc *step = run_find(t->plan, "step");
-	if (!step)
-		return fail(f, EXIT_BUG, "the plan has no function 'step'");
-	DataOrder order = { .seed = t->state.seed, .shuffle = t->state.shuffle };
-	DataCursor cursor = data_at_step(t->data, order, t->state.step),
-		   next = data_at_step(t->data, order, t->state.step + 1);
-	data_ahead(&next);
-	RunCall call = call_of(t, &cursor);
-	call.times = t->times;
-	double start = seconds_now(), skipped = 0;
-	*r = (StepResult){ .loss = NAN };
-	if (!run_whole(t, step, &call, f))
-		return false;
-	if (bad)
-		*bad = call.bad;
-	if (call.bad.step)
-		return true;
-	run_output(t->device, step, 0, "loss", &r->loss);
-	r->has_grad_norm = run_output(t->device, step, 0, "grad_norm", &r->grad_norm);
-	r->has_lr = run_output(t->device, step, 0, "lr", &r->lr);
-	r->has_scale = run_output(t->device, step, 0, "scale", &r->scale);
-	r->skipped = run_output(t->device, step, 0, "skipped", &skipped) && skipped != 0;
-	r->seconds = seconds_now() - start;
-	t->state.step++;
-	return true;
+	return trainer_advance(t, t->state.step + 1, r, bad, f);
 }
 
 /* ---- evaluation ----------------------------------------------------------------------------- */
@@ -252,6 +293,7 @@ bool trainer_bad_variable(Trainer *t, const PlanVar **bad, Fail *f)
 
 bool trainer_save(Trainer *t, const char *dir, unsigned names, Fail *f)
 {
+	assert(!trainer_busy(t));
 	return checkpoint_save(t->checkpoint, t->device, &t->state, dir, names, f);
 }
 
@@ -266,5 +308,6 @@ bool trainer_resume(Trainer *t, const char *path, bool has_seed, uint64_t seed, 
 			"--seed %llu differs from the checkpoint's %llu; a resumed run keeps its seed",
 			(unsigned long long)seed, (unsigned long long)s.seed);
 	t->state = s;
+	t->begun = s.step;
 	return true;
 }

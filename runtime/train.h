@@ -27,7 +27,10 @@ typedef struct Trainer {
 	Device *device;
 	Data *data;
 	Checkpoint *checkpoint;
-	CheckpointState state; /* step: optimizer steps done */
+	CheckpointState state; /* step: optimizer steps done, their results known */
+	int64_t begun;         /* steps begun: more than those done while the device works on them */
+	double started[DEVICE_CALLS], ended; /* when those began; when the last result came */
+	RunBad bad;            /* of the step begun last */
 	bool synthetic;        /* the data are zeros */
 	bool check_nan;        /* steps and evaluations stop at the first result that is not finite */
 	RunTime *times;        /* of the steps of `step`; NULL: no clock is read */
@@ -60,6 +63,11 @@ bool trainer_init(Trainer *t, Fail *f);
  * `bad` may be NULL; it is set where check_nan found a result that is not finite (then the step
  * was left unfinished). */
 bool trainer_step(Trainer *t, StepResult *r, RunBad *bad, Fail *f);
+/* The same, but steps up to number `last` (counted from 1) may be begun before this one's result is
+ * waited for, where the device can take several: so that it need not wait for us. The state is that of
+ * the steps done once trainer_busy is false: only then may it be saved, evaluated or changed. */
+bool trainer_advance(Trainer *t, int64_t last, StepResult *r, RunBad *bad, Fail *f);
+bool trainer_busy(const Trainer *t);
 /* Over a whole split: full batches, then single samples. */
 bool trainer_eval(Trainer *t, DataSplit split, EvalResult *r, Fail *f);
 /* Writes the predictions of a split, as text where the path ends in .csv, else as .npy; *samples gets their number. */

@@ -38,14 +38,15 @@ int main(int argc, char **argv)
 	if (!b || dl_load_weights(b, "/nonexistent") || !dl_error(b) || !dl_resume(b, argv[2]) ||
 	    dl_error(b))
 		return failed(b, "resume");
+	float value[160], other[160], zero[160] = { 0 };
 	for (int i = 0; i < dl_parameters(a); i++)
 		if (!dl_parameter(a, i, &p) || !dl_parameter(b, i, &q) || strcmp(p.name, q.name) ||
-		    memcmp(p.data, q.data, (size_t)p.bytes))
+		    !dl_read_parameter(a, i, value) || !dl_read_parameter(b, i, other) ||
+		    memcmp(value, other, (size_t)p.bytes) ||
+		    (p.data && memcmp(p.data, value, (size_t)p.bytes)))
 			return failed(b, "parameters");
-	float value[160], zero[160] = { 0 };
-	if (!dl_parameter(b, 0, &q) || !dl_read_parameter(b, 0, value) ||
-	    memcmp(value, q.data, sizeof value) || !dl_write_parameter(b, 0, zero) ||
-	    memcmp(zero, q.data, sizeof zero) || dl_read_parameter(b, 2, value) ||
+	if (!dl_write_parameter(b, 0, zero) || !dl_read_parameter(b, 0, value) ||
+	    memcmp(zero, value, sizeof value) || dl_read_parameter(b, 2, value) ||
 	    !strstr(dl_error(b), "no parameter 2"))
 		return failed(b, "copies of parameters");
 	if (dl_parameters(a) != 2 || dl_parameter(a, 2, &p) || dl_steps_done(b) != 100)

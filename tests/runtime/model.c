@@ -7,215 +7,25 @@
  * Compiled with -DDATA_IDX, _NPY, _CSV or _BYTES for the kind of data, and with
  *     MICRO   samples of a micro-batch (8 of the batch of 16)     LR   learning rate
  *     SHIFT   bytes by which everything lies higher in the arena  CLASSES   10
- *     POISON  step at which the logits become NaN */
-#include "runtime/plan.h"
+ *     POISON  step at which the logits become NaN        FAULT     step at which an update writes far off
+ * and for a graphics card with -DCUDA=\"NAME\": its kernels are NAME.cubin and NAME.ptx, compiled by mkcubin for ARCH. */
+#include "model_kernels.h"
 
-#include <math.h>
-#include <string.h>
-
-#ifndef MICRO
-#define MICRO 8
-#endif
-#ifndef SHIFT
-#define SHIFT 0
-#endif
-#ifndef LR
-#define LR 0.1f
-#endif
-#ifndef CLASSES
-#define CLASSES 10
-#endif
-#ifndef POISON
-#define POISON -1
-#endif
-#ifndef WORK
-#define WORK 262144
-#endif
-
-enum { BATCH = 16, TRIPS = BATCH / MICRO, F = 16, EVAL = 8, MOMENTUM_NUM = 9 };
-
-/* Offsets; every value has its own place. */
-enum {
-	W = SHIFT,
-	WM = W + 1024,
-	B = WM + 1024,
-	BM = B + 64,
-	STEP = BM + 64, /* variables */
-	X = STEP + 64,
-	Y = X + 2048,
-	FEAT = Y + 2048,
-	LOGITS = FEAT + 2048,
-	DLOGITS = LOGITS + 1024,
-	DW = DLOGITS + 1024,
-	GW = DW + 1024,
-	GB = GW + 1024,
-	LOSS = GB + 64,
-	NORM = LOSS + 64,
-	RATE = NORM + 64,
-	WEIGHT = RATE + 64,
-	CORRECT = WEIGHT + 64,
-	COUNTED = CORRECT + 64,
-	SPACE = COUNTED + 64,
-	END = SPACE + WORK
-};
-
-#if defined(DATA_IDX)
-typedef uint8_t Pixel;
-#define X_TYPE PD_U8
-#define X_SCALE (1.0f / 255)
-#elif defined(DATA_BYTES) || defined(DATA_TOKENS)
-typedef int32_t Pixel;
-#define X_TYPE PD_I32
-#define X_SCALE (1.0f / 256)
-#else
-typedef float Pixel;
-#define X_TYPE PD_F32
-#define X_SCALE 1.0f
-#endif
-
-static float *at(unsigned char *arena, int64_t off)
-{
-	return (float *)(void *)(arena + off);
-}
-
-static int target(const unsigned char *arena, int64_t off, int i)
-{
-#if defined(DATA_BYTES) || defined(DATA_TOKENS)
-	return ((const int32_t *)(const void *)(arena + off))[i * F + F - 1] % CLASSES;
-#else
-	return ((const int32_t *)(const void *)(arena + off))[i];
-#endif
-}
-
-/* ---- kernels -------------------------------------------------------------------------------- */
-
-static void k_init(unsigned char *arena, const int64_t *off, const PlanEnv *env)
-{
-	uint64_t s = env->seed * 2654435761u + 1;
-	for (int i = 0; i < CLASSES * F; i++) {
-		s = s * 6364136223846793005u + 1442695040888963407u;
-		at(arena, off[0])[i] = (float)((double)(s >> 40) / (1 << 24) - 0.5) * 0.1f;
-	}
-	memset(arena + off[1], 0, CLASSES * F * 4);
-	memset(arena + off[2], 0, CLASSES * 4);
-	memset(arena + off[3], 0, CLASSES * 4);
-	memset(arena + off[4], 0, 8);
-}
-
-static void k_zero(unsigned char *arena, const int64_t *off, const PlanEnv *env)
-{
-	(void)env;
-	memset(arena + off[0], 0, CLASSES * F * 4);
-	memset(arena + off[1], 0, CLASSES * 4);
-	memset(arena + off[2], 0, 4);
-}
-
-#define FEATURES(NAME, N)                                                              \
-	static void NAME(unsigned char *arena, const int64_t *off, const PlanEnv *env) \
-	{                                                                              \
-		const Pixel *x = (const Pixel *)(const void *)(arena + off[0]);        \
-		(void)env;                                                             \
-		for (int i = 0; i < (N)*F; i++)                                        \
-			at(arena, off[1])[i] = (float)x[i] * X_SCALE;                  \
-	}
-FEATURES(k_features, MICRO)
-FEATURES(k_features_eval, EVAL)
-FEATURES(k_features_one, 1)
-
-/* logits, b -> log-probabilities and the loss of one row; adds b to the row */
-static float row_loss(float *row, const float *b, int y, float *p)
-{
-	float top = -INFINITY, sum = 0;
-	for (int c = 0; c < CLASSES; c++)
-		if ((row[c] += b[c]) > top || row[c] != row[c])
-			top = row[c];
-	for (int c = 0; c < CLASSES; c++)
-		sum += p[c] = expf(row[c] - top);
-	for (int c = 0; c < CLASSES; c++)
-		p[c] /= sum;
-	return logf(sum) + top - row[y];
-}
-
-/* logits, b, y -> dlogits; loss += */
-static void k_loss(unsigned char *arena, const int64_t *off, const PlanEnv *env)
-{
-	float *logits = at(arena, off[0]), *d = at(arena, off[3]);
-	if (env->step == POISON)
-		logits[3] = NAN;
-	for (int i = 0; i < MICRO; i++) {
-		int y = target(arena, off[2], i);
-		at(arena, off[4])[0] +=
-			row_loss(logits + i * CLASSES, at(arena, off[1]), y, d + i * CLASSES) /
-			BATCH;
-		d[i * CLASSES + y] -= 1;
-		for (int c = 0; c < CLASSES; c++)
-			d[i * CLASSES + c] /= BATCH;
-	}
-}
-
-/* dw, dlogits -> gw +=, gb += */
-static void k_add(unsigned char *arena, const int64_t *off, const PlanEnv *env)
-{
-	(void)env;
-	for (int i = 0; i < CLASSES * F; i++)
-		at(arena, off[2])[i] += at(arena, off[0])[i];
-	for (int i = 0; i < MICRO; i++)
-		for (int c = 0; c < CLASSES; c++)
-			at(arena, off[3])[c] += at(arena, off[1])[i * CLASSES + c];
-}
-
-/* gw, gb -> norm */
-static void k_norm(unsigned char *arena, const int64_t *off, const PlanEnv *env)
-{
-	float sum = 0;
-	(void)env;
-	for (int i = 0; i < CLASSES * F; i++)
-		sum += at(arena, off[0])[i] * at(arena, off[0])[i];
-	for (int c = 0; c < CLASSES; c++)
-		sum += at(arena, off[1])[c] * at(arena, off[1])[c];
-	at(arena, off[2])[0] = sqrtf(sum);
-}
-
-static void momentum(float *p, float *m, const float *g, int n)
-{
-	for (int i = 0; i < n; i++) {
-		m[i] = m[i] * MOMENTUM_NUM / 10 + g[i];
-		p[i] -= LR * m[i];
-	}
-}
-
-/* gw, gb -> w, wm, b, bm, step, rate */
-static void k_update(unsigned char *arena, const int64_t *off, const PlanEnv *env)
-{
-	(void)env;
-	momentum(at(arena, off[2]), at(arena, off[3]), at(arena, off[0]), CLASSES * F);
-	momentum(at(arena, off[4]), at(arena, off[5]), at(arena, off[1]), CLASSES);
-	++*(int64_t *)(void *)(arena + off[6]);
-	at(arena, off[7])[0] = LR;
-}
-
-/* logits, b, y -> loss, weight, correct, counted */
-#define SCORE(NAME, N)                                                                          \
-	static void NAME(unsigned char *arena, const int64_t *off, const PlanEnv *env)          \
-	{                                                                                       \
-		float p[CLASSES], loss = 0, correct = 0;                                        \
-		(void)env;                                                                      \
-		for (int i = 0; i < (N); i++) {                                                 \
-			int y = target(arena, off[2], i), best = 0;                             \
-			loss += row_loss(at(arena, off[0]) + i * CLASSES, at(arena, off[1]), y, \
-					 p);                                                    \
-			for (int c = 1; c < CLASSES; c++)                                       \
-				best = p[c] > p[best] ? c : best;                               \
-			correct += best == y;                                                   \
-		}                                                                               \
-		at(arena, off[3])[0] = loss / (N);                                              \
-		at(arena, off[4])[0] = at(arena, off[6])[0] = (N);                              \
-		at(arena, off[5])[0] = correct;                                                 \
-	}
-SCORE(k_score, EVAL)
-SCORE(k_score_one, 1)
+#include <stddef.h>
 
 /* ---- the plan ------------------------------------------------------------------------------- */
+
+#ifdef CUDA
+#ifndef ARCH
+#define ARCH "sm_90"
+#endif
+#ifndef SHARED
+#define SHARED 65536
+#endif
+#ifndef PTX
+#define PTX ptx
+#endif
+#endif
 
 #define OFF(...)            \
 	(const int64_t[])   \
@@ -243,9 +53,15 @@ static const PlanPrim prims[] = {
 	MATMUL(1, F, CLASSES, F, 1, 1, F),
 };
 
-#define KERNEL(FN, NAME, OUT, NOUT, ...)                                              \
+#ifdef CUDA
+#define LAUNCH(FN) { .symbol = #FN, .grid = { 8, 1, 1 }, .block = 32, .shared_bytes = SHARED }
+#define CODE(FN) .launch = (const PlanLaunch[]){ LAUNCH(FN) }, .nlaunch = 1
+#else
+#define CODE(FN) .fn = FN
+#endif
+#define STEP_OF(FN, NAME, OUT, NOUT, ...)                                                     \
 	{                                                                             \
-		.kind = PLAN_KERNEL, .fn = FN, .name = NAME, .source = "linear.dl:7", \
+		.kind = PLAN_KERNEL, CODE(FN), .name = NAME, .source = "linear.dl:7", \
 		.off = OFF(__VA_ARGS__), .noff = sizeof(OFF(__VA_ARGS__)) / 8,        \
 		.out_bytes = BYTES(OUT), .nout = NOUT, .out_dtype = PD_F32            \
 	}
@@ -266,21 +82,21 @@ static const PlanPrim prims[] = {
 		.noff = 1                                                                       \
 	}
 
-static const PlanStep init_steps[] = { KERNEL(k_init, "init", CLASSES *F * 4, 1, W, WM, B, BM,
+static const PlanStep init_steps[] = { STEP_OF(k_init, "init", CLASSES *F * 4, 1, W, WM, B, BM,
 					      STEP) };
 static const PlanStep step_steps[] = {
-	KERNEL(k_zero, "zero", 4, 1, GW, GB, LOSS),
+	STEP_OF(k_zero, "zero", 4, 1, GW, GB, LOSS),
 	{ .kind = PLAN_LOOP, .index = 0, .name = "loop", .source = "" },
 	INPUT(0, X),
 	INPUT(1, Y),
-	KERNEL(k_features, "features", MICRO *F * 4, 1, X, FEAT),
+	STEP_OF(k_features, "features", MICRO *F * 4, 1, X, FEAT),
 	PRIM(0, "matmul", MICRO *CLASSES * 4, FEAT, W, LOGITS),
-	KERNEL(k_loss, "cross_entropy", 4, 1, LOGITS, B, Y, DLOGITS, LOSS),
+	STEP_OF(k_loss, "cross_entropy", 4, 1, LOGITS, B, Y, DLOGITS, LOSS),
 	PRIM(1, "matmul_grad", CLASSES *F * 4, DLOGITS, FEAT, DW),
-	KERNEL(k_add, "accumulate", CLASSES * 4, 1, DW, DLOGITS, GW, GB),
+	STEP_OF(k_add, "accumulate", CLASSES * 4, 1, DW, DLOGITS, GW, GB),
 	{ .kind = PLAN_END, .name = "end", .source = "" },
-	KERNEL(k_norm, "norm", 4, 1, GW, GB, NORM),
-	KERNEL(k_update, "update", 4, 1, GW, GB, W, WM, B, BM, STEP, RATE),
+	STEP_OF(k_norm, "norm", 4, 1, GW, GB, NORM),
+	STEP_OF(k_update, "update", 4, 1, GW, GB, W, WM, B, BM, STEP, RATE),
 	OUTPUT(0, LOSS),
 	OUTPUT(1, NORM),
 	OUTPUT(2, RATE),
@@ -288,9 +104,9 @@ static const PlanStep step_steps[] = {
 static const PlanStep eval_steps[] = {
 	INPUT(0, X),
 	INPUT(1, Y),
-	KERNEL(k_features_eval, "features", EVAL *F * 4, 1, X, FEAT),
+	STEP_OF(k_features_eval, "features", EVAL *F * 4, 1, X, FEAT),
 	PRIM(2, "matmul", EVAL *CLASSES * 4, FEAT, W, LOGITS),
-	KERNEL(k_score, "score", 4, 1, LOGITS, B, Y, LOSS, WEIGHT, CORRECT, COUNTED),
+	STEP_OF(k_score, "score", 4, 1, LOGITS, B, Y, LOSS, WEIGHT, CORRECT, COUNTED),
 	OUTPUT(0, LOSS),
 	OUTPUT(1, WEIGHT),
 	OUTPUT(2, CORRECT),
@@ -299,9 +115,9 @@ static const PlanStep eval_steps[] = {
 static const PlanStep eval1_steps[] = {
 	INPUT(0, X),
 	INPUT(1, Y),
-	KERNEL(k_features_one, "features", F * 4, 1, X, FEAT),
+	STEP_OF(k_features_one, "features", F * 4, 1, X, FEAT),
 	PRIM(3, "matmul", CLASSES * 4, FEAT, W, LOGITS),
-	KERNEL(k_score_one, "score", 4, 1, LOGITS, B, Y, LOSS, WEIGHT, CORRECT, COUNTED),
+	STEP_OF(k_score_one, "score", 4, 1, LOGITS, B, Y, LOSS, WEIGHT, CORRECT, COUNTED),
 	OUTPUT(0, LOSS),
 	OUTPUT(1, WEIGHT),
 	OUTPUT(2, CORRECT),
@@ -309,13 +125,13 @@ static const PlanStep eval1_steps[] = {
 };
 static const PlanStep predict_steps[] = {
 	INPUT(0, X),
-	KERNEL(k_features_eval, "features", EVAL *F * 4, 1, X, FEAT),
+	STEP_OF(k_features_eval, "features", EVAL *F * 4, 1, X, FEAT),
 	PRIM(2, "matmul", EVAL *CLASSES * 4, FEAT, W, LOGITS),
 	OUTPUT(0, LOGITS),
 };
 static const PlanStep predict1_steps[] = {
 	INPUT(0, X),
-	KERNEL(k_features_one, "features", F * 4, 1, X, FEAT),
+	STEP_OF(k_features_one, "features", F * 4, 1, X, FEAT),
 	PRIM(3, "matmul", CLASSES * 4, FEAT, W, LOGITS),
 	OUTPUT(0, LOGITS),
 };
@@ -447,11 +263,26 @@ static const PlanData data[] = {
 };
 static const PlanSetting train[] = { WHOLE("steps", 60), WHOLE("batch", BATCH) };
 
+#ifdef CUDA
+extern const unsigned char cubin[];
+extern const char ptx[];
+__asm__(".section .rodata\n.balign 64\ncubin: .incbin \"" CUDA ".cubin\"\n"
+	".balign 8\nptx: .incbin \"" CUDA ".ptx\"\n.byte 0\n.text\n");
+static const PlanModule modules[] = { { .cubin = cubin, .cubin_bytes = 0, .ptx = PTX } };
+#endif
+
 const Plan dl_plan = {
 	.version = PLAN_VERSION,
 	.model = "linear",
 	.model_path = "linear.dl",
+#ifdef CUDA
+	.target = "cuda",
+	.arch = ARCH,
+	.modules = modules,
+	.nmodules = COUNT(modules),
+#else
 	.target = "cpu",
+#endif
 	.isa = "",
 	.fingerprint = "5eed0001",
 	.json = "{\"model\":\"linear\"}",
