@@ -16,6 +16,8 @@ CPU_SRC  := runtime/dev_cpu.c runtime/prim_dnnl.c
 CUDA_SRC := runtime/dev_cuda.c runtime/dev_cuda_run.c runtime/cuda_api.c runtime/prim_cublas.c
 RT_SRC   := $(filter-out $(CUDA_SRC),$(wildcard runtime/*.c))
 RT_CUDA_SRC := $(filter-out $(CPU_SRC),$(wildcard runtime/*.c))
+# Device text of the back end `cuda`.
+GEN_SRC += $(patsubst codegen/%.cuh,$(B)/codegen/%_cuh.c,$(wildcard codegen/*.cuh))
 DLC_OBJ := $(DLC_SRC:%.c=$(B)/%.o) $(GEN_SRC:%.c=%.o)
 RT_OBJ  := $(RT_SRC:%.c=$(B)/%.o)
 RT_CUDA_OBJ := $(RT_CUDA_SRC:%.c=$(B)/cuda/%.o)
@@ -51,6 +53,9 @@ $(B)/frontend/std_dl.c: models/std.dl tools/embed
 $(B)/codegen/%_h.c: codegen/%.h tools/embed
 	@mkdir -p $(@D)
 	tools/embed $*_h $< > $@
+$(B)/codegen/%_cuh.c: codegen/%.cuh tools/embed
+	@mkdir -p $(@D)
+	tools/embed $*_cuh $< > $@
 $(B)/codegen/plan_h.c: runtime/plan.h tools/embed
 	@mkdir -p $(@D)
 	tools/embed plan_h $< > $@
