@@ -95,7 +95,7 @@ $(filter-out $(CHECK_BIN) $(B)/tests/tensors,$(TEST_BIN)): $(B)/%: $(B)/%.o $(TE
 # The simulated GPU: stand-ins for the driver, NVRTC and cuBLASLt (tests/cudasim/README.md). Nothing of CUDA is needed.
 CUDASIM     := $(B)/cudasim
 CUDASIM_OBJ := $(patsubst tests/cudasim/%.c,$(CUDASIM)/%.o,$(wildcard tests/cudasim/*.c))
-CUDASIM_FLAGS := $(filter-out -fopenmp,$(CFLAGS)) -fPIC -ffp-contract=off -Itests/cudasim
+CUDASIM_FLAGS := $(filter-out -fopenmp,$(CFLAGS)) -fPIC -ffp-contract=off -I. -Itests/cudasim
 CUDASIM_DRV := $(filter-out %/nvrtc.o %/rewrite.o %/cublaslt.o %_test.o,$(CUDASIM_OBJ))
 CUDASIM_LIB := $(addprefix $(CUDASIM)/,libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13)
 cudasim: $(CUDASIM_LIB)

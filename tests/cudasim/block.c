@@ -26,6 +26,7 @@ static void thread_main(void)
 	Thread *t = &x->threads[x->current];
 	async_drop(t);
 	t->state = TH_DONE;
+	x->warps[x->current / SIM_WARP].ended |= 1u << (x->current % SIM_WARP);
 	fiber_switch(&t->sp, x->scheduler);
 	abort();
 }
@@ -48,7 +49,8 @@ static void resume(Exec *x, int i)
 	x->stack_lo = (uintptr_t)x->stacks + (uintptr_t)t->stack * SIM_STACK + 4096;
 	x->stack_hi = x->stack_lo + SIM_STACK - 4096;
 	uint32_t n = (uint32_t)i;
-	x->launch->f->module->info->now->thread = (SimDim){n % x->block.x, n / x->block.x % x->block.y, n / (x->block.x * x->block.y)};
+	SimDim *me = &x->launch->f->module->info->now->thread;
+	*me = n < x->block.x ? (SimDim){n, 0, 0} : (SimDim){n % x->block.x, n / x->block.x % x->block.y, n / (x->block.x * x->block.y)};
 	t->state = TH_READY;
 	fiber_switch(&x->scheduler, t->sp);
 	if (t->state == TH_DONE)
@@ -180,6 +182,11 @@ CUresult block_run(SimDim dim, void *const *args)
 	sim_permute(block.lanes, SIM_WARP, x->stamp + 1);
 	for (int i = 0; i < x->nthreads; i++)
 		x->threads[i] = (Thread){.state = TH_NEW};
+	for (int w = 0; w < nwarps; w++) {
+		int lanes = x->nthreads - w * SIM_WARP;
+		x->warps[w].waiting = 0;
+		x->warps[w].ended = lanes < SIM_WARP ? ~0u << lanes : 0;
+	}
 	new_epoch(x);
 	x->block_first = x->stamp;
 	for (;;) {
@@ -320,36 +327,43 @@ static void complete(WarpOp *const *ops, int base)
 
 static const char *const kind_names[] = {"__syncwarp", "shuffle", "ballot", "any", "all", "mma", "ldmatrix", "reduce"};
 
-void block_warp(WarpOp *op, int line, const char *file)
+/* The operations of a mask's lanes, which are all there: they must be one operation. */
+static void gather(const WarpOp *op, int base, WarpOp **ops)
 {
-	Exec *x = &sim_exec;
-	int base = x->current / SIM_WARP * SIM_WARP, lane = x->current % SIM_WARP;
-	Thread *t = waits(TH_WARP, line, file);
-	WarpOp *ops[SIM_WARP] = {0};
-	bool all = true;
-	t->op = op;
-	if (!((op->mask >> lane) & 1u))
-		violation(CUDA_ERROR_LAUNCH_FAILED, NULL, "%s: lane %d is not in its own mask %#x", kind_names[op->kind], lane, op->mask);
 	for (int l = 0; l < SIM_WARP; l++) {
 		if (!((op->mask >> l) & 1u))
 			continue;
-		const Thread *o = &x->threads[base + l];
-		if (base + l >= x->nthreads || o->state == TH_DONE)
-			violation(CUDA_ERROR_LAUNCH_FAILED, NULL, "warp operation with lanes missing: lane %d of the mask %#x of a %s %s", l, op->mask, kind_names[op->kind],
-				  base + l >= x->nthreads ? "does not exist" : "has ended");
-		if (o->state != TH_WARP)
-			all = false;
-		else if (o->op->kind != op->kind || o->op->mask != op->mask || (o->op->kind != WK_SHFL && o->op->how != op->how))
+		const Thread *o = &sim_exec.threads[base + l];
+		ops[l] = o->op;
+		if (o->op->kind != op->kind || o->op->mask != op->mask || (op->kind != WK_SHFL && o->op->how != op->how))
 			violation(CUDA_ERROR_LAUNCH_FAILED, NULL, "warp operation with lanes missing: lane %d is in a %s with mask %#x (%s:%d), not in this %s with mask %#x", l,
 				  kind_names[o->op->kind], o->op->mask, o->file, o->line, kind_names[op->kind], op->mask);
-		else
-			ops[l] = o->op;
 	}
-	if (!all) {
+}
+
+void block_warp(WarpOp *op, int line, const char *file)
+{
+	Exec *x = &sim_exec;
+	int lane = x->current % SIM_WARP, base = x->current - lane;
+	Warp *w = &x->warps[base / SIM_WARP];
+	Thread *t = waits(TH_WARP, line, file);
+	t->op = op;
+	if (!((op->mask >> lane) & 1u))
+		violation(CUDA_ERROR_LAUNCH_FAILED, NULL, "%s: lane %d is not in its own mask %#x", kind_names[op->kind], lane, op->mask);
+	if (op->mask & w->ended) {
+		int l = __builtin_ctz(op->mask & w->ended);
+		violation(CUDA_ERROR_LAUNCH_FAILED, NULL, "warp operation with lanes missing: lane %d of the mask %#x of a %s %s", l, op->mask, kind_names[op->kind],
+			  base + l >= x->nthreads ? "does not exist" : "has ended");
+	}
+	w->waiting |= 1u << lane;
+	if (op->mask & ~w->waiting) {
 		give_way(t);
 		return;
 	}
+	WarpOp *ops[SIM_WARP] = {0};
+	gather(op, base, ops);
 	complete(ops, base);
+	w->waiting &= ~op->mask;
 	for (int l = 0; l < SIM_WARP; l++)
 		if (ops[l]) {
 			x->threads[base + l].state = TH_READY;

@@ -34,6 +34,7 @@ CUresult launch_make(Launch *l, SimFunction *f, SimDim grid, SimDim block, uint3
 		return CUDA_ERROR_INVALID_VALUE;
 	for (uint32_t i = 0; i < k->nparams; i++)
 		memcpy(l->args + l->arg_at[i], params[i], k->sizes[i]);
+	plan_extents(l);
 	return CUDA_SUCCESS;
 }
 
@@ -41,8 +42,16 @@ void launch_free(Launch *l)
 {
 	free(l->args);
 	free(l->arg_at);
-	l->args = NULL;
-	l->arg_at = NULL;
+	free(l->extents);
+}
+
+bool launch_arena(const Launch *l, const Region *g)
+{
+	CUdeviceptr first = 0;
+	if (l->f->kernel->nparams < 1 || l->f->kernel->sizes[0] != sizeof first)
+		return false;
+	memcpy(&first, l->args + l->arg_at[0], sizeof first);
+	return first == g->base;
 }
 
 /* Static shared memory that the blocks have touched, and dynamic: within the chip's limits. */
@@ -75,6 +84,8 @@ CUresult launch_run(const Launch *l)
 		args[i] = l->args + l->arg_at[i];
 	for (int i = 0; region_at(i); i++)
 		region_at(i)->used = false;
+	if (l->extents)
+		plan_forget(l);
 	x->launch = l;
 	x->failed = CUDA_SUCCESS;
 	x->launch_first = x->stamp + 1;

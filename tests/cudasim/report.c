@@ -80,13 +80,19 @@ void sim_permute(uint32_t *index, uint32_t n, uint64_t salt)
 	}
 }
 
-/* "off[2] + 16": the place of the kernel's second parameter that is nearest below `at`, where the first one is the arena. */
+/* " (operand 2 + 16)" where the plan is known; else " (off[2] + 16)": the place of the second parameter that is nearest below. */
 static void describe_operand(char *to, size_t size, int64_t at)
 {
+	static const char *const kinds[] = {"operand", "result", "workspace"};
 	const Launch *l = sim_exec.launch;
-	const SimKernel *k = l ? l->f->kernel : NULL;
+	const SimKernel *k = l->f->kernel;
+	const Extent *e = extent_near(l, at);
 	*to = 0;
-	if (!k || k->nparams < 2 || k->sizes[1] % 8 != 0)
+	if (e && at < e->hi)
+		snprintf(to, size, " (%s %d + %lld)", kinds[e->kind], e->index, (long long)(at - e->lo));
+	else if (e)
+		snprintf(to, size, " (%s %d + %lld, %lld bytes behind its end)", kinds[e->kind], e->index, (long long)(at - e->lo), (long long)(at - e->hi));
+	if (e || k->nparams < 2 || k->sizes[1] % 8 != 0)
 		return;
 	const int64_t *off = (const int64_t *)(const void *)(l->args + l->arg_at[1]);
 	int best = -1, n = (int)(k->sizes[1] / 8);
@@ -97,20 +103,10 @@ static void describe_operand(char *to, size_t size, int64_t at)
 		snprintf(to, size, " (off[%d] + %lld)", best, (long long)(at - off[best]));
 }
 
-static bool is_arena(const Region *g)
-{
-	const Launch *l = sim_exec.launch;
-	CUdeviceptr first = 0;
-	if (!l || l->f->kernel->nparams < 1 || l->f->kernel->sizes[0] != sizeof first)
-		return false;
-	memcpy(&first, l->args + l->arg_at[0], sizeof first);
-	return first == g->base;
-}
-
 void describe_address(char *to, size_t size, uintptr_t a)
 {
 	const Region *g = NULL, *in = region_find(a, &g);
-	char operand[64] = "", name[64], behind[64] = "";
+	char operand[96] = "", name[64], behind[64] = "";
 	if (in)
 		g = in;
 	if (!g || a - g->base > g->bytes + ((uintptr_t)1 << 30)) {
@@ -118,7 +114,7 @@ void describe_address(char *to, size_t size, uintptr_t a)
 		return;
 	}
 	size_t at = a - g->base, end = g->kind == RG_DYNAMIC && sim_exec.launch ? sim_exec.launch->shared : g->bytes;
-	if (g->kind == RG_DEVICE && is_arena(g)) {
+	if (g->kind == RG_DEVICE && sim_exec.launch && launch_arena(sim_exec.launch, g)) {
 		snprintf(name, sizeof name, "arena");
 		describe_operand(operand, sizeof operand, (int64_t)at);
 	} else if (g->kind == RG_DEVICE) {

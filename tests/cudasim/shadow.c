@@ -85,7 +85,7 @@ static _Noreturn void race(const Exec *x, const Region *g, uintptr_t a, size_t n
 
 static _Noreturn void unwritten(uintptr_t a, size_t n, const Region *g, const void *pc)
 {
-	char where[160];
+	char where[240];
 	describe_address(where, sizeof where, a);
 	violation(CUDA_ERROR_ILLEGAL_ADDRESS, pc, "reads %zu bytes of %s memory at %s, never written%s", n, space_name(g), where,
 		  g->kind == RG_DEVICE ? " (a memset of a whole allocation does not count)" : "");
@@ -136,7 +136,7 @@ static void elsewhere(Exec *x, uintptr_t a, size_t n, int how, const Region *nea
 {
 	const SimModule *m = x->launch->f->module;
 	const char *does = how == ACCESS_READ ? "reads" : "writes";
-	char where[160];
+	char where[240];
 	if (how == ACCESS_READ && a >= m->lo && n <= m->hi - a && a < m->hi)
 		return;
 	uintptr_t stacks = (uintptr_t)x->stacks, end = stacks + (uintptr_t)SIM_MAX_THREADS * SIM_STACK;
@@ -168,8 +168,14 @@ void dl_sim_access(uintptr_t a, size_t n, int how, const void *pc)
 		elsewhere(x, a, n, how, near, pc);
 		return;
 	}
+	if (x->launch->extents && launch_arena(x->launch, g) && !extent_of(x->launch, (int64_t)(a - g->base), n, how != ACCESS_READ)) {
+		char where[240];
+		describe_address(where, sizeof where, a);
+		violation(CUDA_ERROR_ILLEGAL_ADDRESS, pc, "%s %zu bytes that are no %s of this step, at %s", how == ACCESS_READ ? "reads" : "writes", n,
+			  how == ACCESS_READ ? "operand or result" : "result or variable", where);
+	}
 	if (n <= 16 && (n & (n - 1)) == 0 && (a & (n - 1)) != 0) {
-		char where[160];
+		char where[240];
 		describe_address(where, sizeof where, a);
 		violation(CUDA_ERROR_MISALIGNED_ADDRESS, pc, "misaligned: %s %zu bytes at %s, which is no multiple of %zu",
 			  how == ACCESS_READ ? "reads" : "writes", n, where, n);
@@ -250,7 +256,7 @@ void dl_sim_misaligned(const void *site, uintptr_t a, const void *pc)
 		const struct Type *type;
 		uint8_t log_alignment, how; /* 0: load, 1: store, others bind a reference or name a member */
 	} s;
-	char where[160];
+	char where[240];
 	memcpy(&s, site, sizeof s);
 	describe_address(where, sizeof where, a);
 	violation(CUDA_ERROR_MISALIGNED_ADDRESS, pc, "misaligned: %s %s at %s, which is no multiple of %u", s.how == 0 ? "reads" : s.how == 1 ? "writes" : "uses", s.type->name, where,

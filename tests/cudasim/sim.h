@@ -5,6 +5,7 @@
  *   memory.c   regions, host memory      shadow.c   the checks of each access
  *   block.c    threads, barriers, warps  mma.c      tensor cores, ldmatrix, cp.async
  *   report.c   violations, counters      fiber.c    switching between threads' stacks
+ *   plan.c     what a launch may touch, where the program is a trainer
  *
  * One lock (driver.c) covers everything; kernels run on the thread that waits for them, while it holds the lock. */
 #ifndef CUDASIM_SIM_H
@@ -108,13 +109,32 @@ int sim_shared_optin(void);
 
 /* ---- launches ---- */
 
+typedef enum ExtentKind { EXTENT_OPERAND, EXTENT_RESULT, EXTENT_WORK } ExtentKind;
+
+/* Bytes [lo, hi) of the arena that a launch may touch (plan.c). */
+typedef struct Extent {
+	int64_t lo, hi;
+	bool written; /* may be */
+	bool fresh;   /* undefined until the step writes it */
+	ExtentKind kind;
+	int index;
+} Extent;
+
 typedef struct Launch {
 	SimFunction *f;
 	SimDim grid, block;
 	uint32_t shared;
 	unsigned char *args; /* copies of the parameters, one behind the other at multiples of 16 */
 	uint32_t *arg_at;
+	Extent *extents; /* NULL: not a launch of a known step */
+	int nextents;
 } Launch;
+
+void plan_extents(Launch *l);
+void plan_forget(const Launch *l); /* what the step has still to write is unwritten */
+const Extent *extent_of(const Launch *l, int64_t at, size_t n, bool write);
+const Extent *extent_near(const Launch *l, int64_t at);
+bool launch_arena(const Launch *l, const Region *g); /* its first parameter points to the region */
 
 CUresult launch_make(Launch *l, SimFunction *f, SimDim grid, SimDim block, uint32_t shared, void *const *params);
 void launch_free(Launch *l);
@@ -149,6 +169,7 @@ typedef struct Thread {
 } Thread;
 
 typedef struct Warp {
+	uint32_t waiting, ended; /* lanes in a warp operation; that have ended, or do not exist */
 	uint32_t count, full; /* of __syncwarp in this epoch: events; the last one of all lanes */
 	bool partial;
 	uint32_t known[SIM_WARP][SIM_WARP]; /* [i][j]: what lane j did before this event is known to lane i */
