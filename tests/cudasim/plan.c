@@ -61,6 +61,9 @@ static const Plan *find_plan(void)
 	if (looked)
 		return plan;
 	looked = true;
+	const char *setting = getenv("DL_SIM_PLAN");
+	if (setting && strcmp(setting, "none") == 0)
+		return NULL;
 	uintptr_t bias = 0, value = 0;
 	FILE *f = fopen("/proc/self/exe", "r");
 	if (f) {
