@@ -33,7 +33,7 @@ enum { /* CUDA_ERROR_* */
 };
 enum { /* CU_DEVICE_ATTRIBUTE_* */ CU_CAPABILITY_MAJOR = 75, CU_CAPABILITY_MINOR = 76, CU_SHARED_OPTIN = 97 };
 enum { /* CU_FUNC_ATTRIBUTE_* */ CU_FUNC_REGISTERS = 4, CU_FUNC_DYNAMIC_SHARED = 8 };
-enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_TIMED = 0, CU_EVENT_UNTIMED = 2, CU_CAPTURE_THREAD = 1 };
+enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_TIMED = 0, CU_EVENT_UNTIMED = 2, CU_CAPTURE_RELAXED = 2 };
 enum { /* CU_JIT_* */ CU_JIT_LOG = 5, CU_JIT_LOG_BYTES = 6 };
 
 /* The driver must offer this version of CUDA: graphs instantiated with flags. */
@@ -122,7 +122,7 @@ typedef struct LtHeuristic {
 } LtHeuristic;
 
 enum { /* cudaDataType */ LT_F32 = 0, LT_F64 = 1, LT_F16 = 2, LT_BF16 = 14 };
-enum { /* cublasComputeType_t */ LT_COMPUTE_F32 = 68, LT_COMPUTE_TF32 = 77, LT_COMPUTE_F64 = 70 };
+enum { /* cublasComputeType_t */ LT_COMPUTE_F32 = 68, LT_COMPUTE_F64 = 70 };
 enum { /* CUBLASLT_MATMUL_DESC_* */ LT_TRANS_A = 3, LT_TRANS_B = 4 };
 enum { /* CUBLASLT_MATRIX_LAYOUT_* */ LT_BATCH_COUNT = 5, LT_BATCH_OFFSET = 6 };
 enum { /* CUBLASLT_MATMUL_PREF_* */

@@ -247,12 +247,13 @@ static bool bind_products(Device *d, const PlanFunc *func, CudaFunc *p, Fail *f)
 	return true;
 }
 
+/* Relaxed: what the library loads of itself while its first product is captured is allowed. */
 static bool capture(Device *d, const PlanFunc *func, const CudaFunc *p, const CudaSegment *g, CudaSlot *slot,
 		    Fail *f)
 {
 	CuGraph graph = NULL;
 	int64_t samples = most_samples(func, g->first);
-	if (!CUDA(d, f, func->name, StreamBeginCapture, d->stream, CU_CAPTURE_THREAD))
+	if (!CUDA(d, f, func->name, StreamBeginCapture, d->stream, CU_CAPTURE_RELAXED))
 		return false;
 	bool ok = issue_env(d, slot, f);
 	for (int i = g->first; ok && i < g->first + g->count; i++)

@@ -8,6 +8,7 @@
 typedef struct Nvrtc {
 	int (*CreateProgram)(void **p, const char *text, const char *name, int n, const char *const *headers,
 			     const char *const *names);
+	int (*DestroyProgram)(void **p);
 	int (*CompileProgram)(void *p, int n, const char *const *options);
 	int (*GetProgramLogSize)(void *p, size_t *n);
 	int (*GetProgramLog)(void *p, char *to);
@@ -70,6 +71,7 @@ static void compile(const Nvrtc *n, const char *text, const char *option, int pt
 	must(bytes && !(ptx ? n->GetPTX : n->GetCUBIN)(p, bytes), "result");
 	write_file(out, ptx ? ".ptx" : ".cubin", bytes, size);
 	free(bytes);
+	n->DestroyProgram(&p);
 }
 
 int main(int argc, char **argv)
@@ -81,6 +83,7 @@ int main(int argc, char **argv)
 	char real[64], virtual[64];
 #define FIND(NAME) memcpy(&n.NAME, (void *[]){ symbol(library, "nvrtc" #NAME) }, sizeof(void *))
 	FIND(CreateProgram);
+	FIND(DestroyProgram);
 	FIND(CompileProgram);
 	FIND(GetProgramLogSize);
 	FIND(GetProgramLog);
@@ -93,5 +96,6 @@ int main(int argc, char **argv)
 	char *text = read_file(argv[2]);
 	compile(&n, text, real, 0, argv[3]);
 	compile(&n, text, virtual, 1, argv[3]);
+	free(text);
 	return 0;
 }
