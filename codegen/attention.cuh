@@ -126,6 +126,8 @@ DL_INLINE void dl_attention(const typename X::S *q, const typename X::S *k, cons
 						if (!A::meets(w0 + X::row(r), j0 + X::col(c)) ||
 						    (A::MASK && !valid[stage * N + X::col(c)]))
 							X::score(s, r, c) = -INFINITY;
+			float fix[X::R];
+			bool raised = false;
 			DL_UNROLL
 			for (int r = 0; r < X::R; r++) {
 				float top = m[r];
@@ -133,7 +135,9 @@ DL_INLINE void dl_attention(const typename X::S *q, const typename X::S *k, cons
 				for (int c = 0; c < X::C; c++)
 					top = fmaxf(top, X::score(s, r, c));
 				top = dl_lanes_max<X::LANES>(top);
-				const float base = top == -INFINITY ? 0.0f : top * by, fix = dl_exp2(fmaf(m[r], by, -base));
+				const float base = top == -INFINITY ? 0.0f : top * by;
+				fix[r] = dl_exp2(fmaf(m[r], by, -base));
+				raised = raised || top != m[r];
 				m[r] = top;
 				float sum = 0.0f;
 				DL_UNROLL
@@ -142,11 +146,14 @@ DL_INLINE void dl_attention(const typename X::S *q, const typename X::S *k, cons
 					p = dl_exp2(fmaf(p, by, -base));
 					sum += p;
 				}
-				l[r] = fmaf(l[r], fix, sum);
-				DL_UNROLL
-				for (int c = 0; c < X::OC; c++)
-					X::out(o, r, c) *= fix;
+				l[r] = fmaf(l[r], fix[r], sum);
 			}
+			if (__any_sync(0xffffffffu, raised)) /* seldom, after the first tiles; else every fix is 1 */
+				DL_UNROLL
+				for (int r = 0; r < X::R; r++)
+					DL_UNROLL
+					for (int c = 0; c < X::OC; c++)
+						X::out(o, r, c) *= fix[r];
 			X::add(o, s, vs + at, scratch);
 		}
 		if (STAGES == 1) {
@@ -184,7 +191,7 @@ template <class X, class A> DL_INLINE float dl_row_dot(const typename X::S *y, c
 	float sum = 0.0f;
 	if (there)
 		for (int c = ((int)threadIdx.x & (X::LANES - 1)) * PER; c < A::D; c += X::LANES * PER) {
-			S a[PER], g[PER];
+		__align__(16) S a[PER], g[PER];
 			if (A::WIDE) {
 				*(uint4 *)(void *)a = *(const uint4 *)(y + c);
 				*(uint4 *)(void *)g = *(const uint4 *)(dy + c);

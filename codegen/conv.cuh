@@ -92,7 +92,7 @@ struct DlTileMma {
 /* By multiply-add: 16 x 16 threads, R x C sums each. */
 template <int BM_, int BN_>
 struct DlTileFma {
-	typedef DlF32 E;
+	typedef DlElementF32 E;
 	typedef float S;
 	static constexpr int BM = BM_, BN = BN_, BK = 16, THREADS = 256, A_ROW = BK + 4, B_ROW = BN + 4;
 	static constexpr int R = BM / 16, C = BN / 16, ACC = R * C;

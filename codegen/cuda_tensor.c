@@ -21,7 +21,7 @@ static int64_t blocks(int64_t n, int64_t of) { return (n + of - 1) / of; }
 static DType type_of(const Node *n) { return n->arg[0]->type.dtype; }
 static bool narrow(const Node *n) { return type_of(n) == DT_BF16 || type_of(n) == DT_F16; }
 
-static const char *element(DType t) { return t == DT_BF16 ? "DlBf16" : t == DT_F16 ? "DlF16" : "DlF32"; }
+static const char *element(DType t) { return t == DT_BF16 ? "DlElementBf16" : t == DT_F16 ? "DlElementF16" : "DlElementF32"; }
 
 static bool has_kernels(DType t) { return t == DT_F32 || t == DT_BF16 || t == DT_F16; }
 
@@ -60,8 +60,9 @@ int64_t cuda_shared_limit(const char *arch)
 
 /* ---- launches ---- */
 
-/* Adds a function of `body` to the text. False where there would be too many blocks. */
-static bool add_launch(Arena *a, CudaTensor *t, const Node *n, int64_t grid, int64_t block, int64_t shared, const char *body)
+/* Adds a function of `body` to the text; `bounds`: threads of a block, and what else the compiler is told of registers. False where there would
+ * be too many blocks. */
+static bool add_bounded(Arena *a, CudaTensor *t, const Node *n, int64_t grid, int64_t block, int64_t shared, const char *bounds, const char *body)
 {
 	assert(t->nlaunch < CUDA_TENSOR_LAUNCHES && grid > 0);
 	if (grid > INT32_MAX)
@@ -71,11 +72,16 @@ static bool add_launch(Arena *a, CudaTensor *t, const Node *n, int64_t grid, int
 				       n->nargs + n->nres + (cuda_tensor_workspace(n) > 0) + 1);
 	const char *suffix = t->nlaunch ? arena_printf(a, "_%d", t->nlaunch) : "";
 	t->text = arena_printf(a,
-			       "%sextern \"C\" __global__ void __launch_bounds__(%lld) $%s(unsigned char *const arena, const $_off off, "
+			       "%sextern \"C\" __global__ void __launch_bounds__(%s) $%s(unsigned char *const arena, const $_off off, "
 			       "const PlanEnv *const env)\n{\n%s}\n",
-			       t->text, (long long)block, suffix, body);
+			       t->text, bounds, suffix, body);
 	t->launch[t->nlaunch++] = (PlanLaunch){ .grid = { (uint32_t)grid, 1, 1 }, .block = (uint32_t)block, .shared_bytes = (uint32_t)shared };
 	return true;
+}
+
+static bool add_launch(Arena *a, CudaTensor *t, const Node *n, int64_t grid, int64_t block, int64_t shared, const char *body)
+{
+	return add_bounded(a, t, n, grid, block, shared, arena_printf(a, "%lld", (long long)block), body);
 }
 
 /* "(const uint16_t *)(arena + off.at[0])" */
@@ -211,7 +217,9 @@ static bool attention_launch(Arena *a, const Node *n, const Heads *h, Product p,
 	int64_t grid = h->B * (p == GRAD_KV ? h->KV : h->H) * blocks(p == GRAD_KV ? h->TK : h->T, block_rows(n, t)) * t->parts;
 	const char *body = arena_printf(a, "\t%s<%s,\n\t\t%s, %d, %d>(\n\t\t%s%s);\n", name[p], engine(a, n, h, t), heads_text(a, h), t->warps,
 					t->stages, args, print_literal(a, DT_F32, (double)h->scale));
-	return add_launch(a, out, n, grid, t->warps * 32, attention_shared(n, h, p, t), body);
+	/* Two blocks a processor: the compiler else spills a little to fit three or four. */
+	const char *bounds = narrow(n) ? arena_printf(a, "%d, 2", t->warps * 32) : arena_printf(a, "%d", t->warps * 32);
+	return add_bounded(a, out, n, grid, t->warps * 32, attention_shared(n, h, p, t), bounds, body);
 }
 
 static bool attention_text(Arena *a, const Node *n, int64_t shared, CudaTensor *out)
@@ -352,7 +360,7 @@ static bool conv_weight_text(Arena *a, const Node *n, const Conv *c, CudaTensor 
 	split(c, &parts, &range);
 	const int64_t *w = c->p.dims[1];
 	int64_t count = w[0] * w[1] * w[2] * w[3];
-	const char *to = parts > 1 ? place(a, "float", 3) : operand(a, n, 2), *type = parts > 1 ? "DlF32" : result;
+	const char *to = parts > 1 ? place(a, "float", 3) : operand(a, n, 2), *type = parts > 1 ? "DlElementF32" : result;
 	bool fits = depthwise(c)
 			    ? add_launch(a, out, n, w[0] * blocks(w[2] * w[3], 9) * parts, 256, 8 * 9 * 4,
 					 arena_printf(a, "\tdl_conv_depthwise_weight<%s, %s, %s, %lld, %lld>(\n\t\t%s%s);\n",

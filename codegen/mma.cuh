@@ -113,21 +113,21 @@ DL_INLINE uint32_t dl_pack2_f16(float lo, float hi)
 #endif
 
 /* Element types: bits in memory, f32 in registers. */
-struct DlBf16 {
+struct DlElementBf16 {
 	typedef uint16_t Stored;
 	static __device__ __forceinline__ float load(uint16_t x) { return dl_load_bf16(x); }
 	static __device__ __forceinline__ uint16_t store(float x) { return (uint16_t)dl_pack2_bf16(x, 0.0f); }
 	static __device__ __forceinline__ uint32_t pack2(float lo, float hi) { return dl_pack2_bf16(lo, hi); }
 	static __device__ __forceinline__ void mma(float *d, const uint32_t *a, const uint32_t *b) { dl_mma_bf16(d, a, b); }
 };
-struct DlF16 {
+struct DlElementF16 {
 	typedef uint16_t Stored;
 	static __device__ __forceinline__ float load(uint16_t x) { return dl_load_f16(x); }
 	static __device__ __forceinline__ uint16_t store(float x) { return (uint16_t)dl_pack2_f16(x, 0.0f); }
 	static __device__ __forceinline__ uint32_t pack2(float lo, float hi) { return dl_pack2_f16(lo, hi); }
 	static __device__ __forceinline__ void mma(float *d, const uint32_t *a, const uint32_t *b) { dl_mma_f16(d, a, b); }
 };
-struct DlF32 {
+struct DlElementF32 {
 	typedef float Stored;
 	static __device__ __forceinline__ float load(float x) { return x; }
 	static __device__ __forceinline__ float store(float x) { return x; }

@@ -134,7 +134,7 @@ struct DlMma {
  * 16 lanes share R rows; a lane has the scores of columns lane, lane + 16, .. and results in groups of V neighbouring columns. */
 template <int R_, int W_, int N_, int OW_>
 struct DlFma {
-	typedef DlF32 E;
+	typedef DlElementF32 E;
 	typedef float S;
 	static constexpr int W = W_, N = N_, OW = OW_, R = R_, WARP_ROWS = 2 * R, LANES = 16, ROW = W + 4;
 	static constexpr int C = N / 16, OC = OW / 16, V = OW % 64 == 0 ? 4 : OW % 32 == 0 ? 2 : 1, WIDTH = N + 4;
