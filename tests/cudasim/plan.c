@@ -184,6 +184,9 @@ void plan_extents(Launch *l)
 			if (number == 0)
 				mark_fresh(l, first);
 		}
+	/* Behind the plan's arena lies what the runtime keeps there for itself: kernels read their PlanEnv. */
+	if (l->nextents)
+		known = known && add_extent(l, p->arena_bytes, INT64_MAX, false, EXTENT_ENV, 0);
 	if (!known) {
 		free(l->extents);
 		l->extents = NULL;

@@ -83,7 +83,7 @@ void sim_permute(uint32_t *index, uint32_t n, uint64_t salt)
 /* " (operand 2 + 16)" where the plan is known; else " (off[2] + 16)": the place of the second parameter that is nearest below. */
 static void describe_operand(char *to, size_t size, int64_t at)
 {
-	static const char *const kinds[] = {"operand", "result", "workspace"};
+	static const char *const kinds[] = {"operand", "result", "workspace", "environment"};
 	const Launch *l = sim_exec.launch;
 	const SimKernel *k = l->f->kernel;
 	const Extent *e = extent_near(l, at);

@@ -109,7 +109,7 @@ int sim_shared_optin(void);
 
 /* ---- launches ---- */
 
-typedef enum ExtentKind { EXTENT_OPERAND, EXTENT_RESULT, EXTENT_WORK } ExtentKind;
+typedef enum ExtentKind { EXTENT_OPERAND, EXTENT_RESULT, EXTENT_WORK, EXTENT_ENV } ExtentKind;
 
 /* Bytes [lo, hi) of the arena that a launch may touch (plan.c). */
 typedef struct Extent {
