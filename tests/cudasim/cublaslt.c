@@ -386,18 +386,44 @@ static double to_tf32(double v)
 	return (double)f;
 }
 
-/* op(X) of one batch, row after row. */
-static void unpack(const Matmul *x, int which, int64_t batch, double *to)
+/* op(X) of one batch, row after row: floats, or doubles for f64. */
+static void unpack(const Matmul *x, int which, int64_t batch, void *to)
 {
 	const SimLayout *l = &x->l[which];
-	bool t = x->d.trans[which] != 0, tf32 = x->d.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+	bool t = x->d.trans[which] != 0, tf32 = x->d.compute == CUBLAS_COMPUTE_32F_FAST_TF32, wide = x->d.compute == CUBLAS_COMPUTE_64F;
 	int64_t rows = (int64_t)(t ? l->cols : l->rows), cols = (int64_t)(t ? l->rows : l->cols);
 	for (int64_t i = 0; i < rows; i++)
 		for (int64_t j = 0; j < cols; j++) {
 			double v = load(x->p[which], l->type, t ? place(l, batch, j, i) : place(l, batch, i, j));
-			to[i * cols + j] = tf32 ? to_tf32(v) : v;
+			v = tf32 ? to_tf32(v) : v;
+			if (wide)
+				((double *)to)[i * cols + j] = v;
+			else
+				((float *)to)[i * cols + j] = (float)v;
 		}
 }
+
+#if defined(__x86_64__)
+#define CLONES __attribute__((target_clones("avx2", "default"), optimize("O3")))
+#else
+#define CLONES
+#endif
+
+/* c [m,n] = a [m,k] b [k,n], each sum in the order of k. */
+#define PRODUCT(name, T) \
+	static CLONES void name(int64_t m, int64_t n, int64_t k, const T *restrict a, const T *restrict b, T *restrict c) \
+	{ \
+		memset(c, 0, (size_t)(m * n) * sizeof *c); \
+		for (int64_t i = 0; i < m; i += 4) \
+			for (int64_t p = 0; p < k; p++) \
+				for (int64_t r = i; r < m && r < i + 4; r++) { \
+					T f = a[r * k + p]; \
+					for (int64_t j = 0; j < n; j++) \
+						c[r * n + j] += f * b[p * n + j]; \
+				} \
+	}
+PRODUCT(product_f32, float)
+PRODUCT(product_f64, double)
 
 static double gelu(double x)
 {
@@ -435,28 +461,40 @@ static double finish(const Matmul *x, int64_t batch, int64_t i, int64_t j, doubl
 	return e & CUBLASLT_EPILOGUE_GELU ? gelu(v) : v;
 }
 
-/* One batch. Sums are rounded to f32 at each addition, but for f64. */
-static void multiply(const Matmul *x, int64_t batch, const double *a, const double *b, double *row)
+typedef struct Sums {
+	int64_t m, n, k;
+	void *a, *b, *c; /* floats, or doubles for f64 */
+	bool wide;
+} Sums;
+
+static double at(const Sums *s, const void *v, int64_t i)
 {
-	int64_t m = (int64_t)x->l[3].rows, n = (int64_t)x->l[3].cols, k = (int64_t)(x->d.trans[0] ? x->l[0].rows : x->l[0].cols);
-	bool wide = x->d.compute == CUBLAS_COMPUTE_64F;
-	double *grad = calloc((size_t)n + 1, sizeof *grad);
-	if (!grad)
-		abort();
-	for (int64_t i = 0; i < m; i++) {
+	return s->wide ? ((const double *)v)[i] : (double)((const float *)v)[i];
+}
+
+static void bias_gradient_of_operand(const Matmul *x, int64_t batch, const Sums *s)
+{
+	bool first = x->d.epilogue == CUBLASLT_EPILOGUE_BGRADA;
+	for (int64_t i = 0; i < (first ? s->m : s->n); i++) {
 		double sum = 0;
-		memset(row, 0, (size_t)n * sizeof *row);
-		for (int64_t p = 0; p < k; p++) {
-			double f = a[i * k + p];
-			for (int64_t j = 0; j < n; j++)
-				row[j] = wide ? row[j] + f * b[p * n + j] : (double)(float)(row[j] + f * b[p * n + j]);
-			sum += f;
-		}
-		if (x->d.epilogue == CUBLASLT_EPILOGUE_BGRADA)
-			store(x->d.bias, bias_type(x), batch * x->d.bias_stride + i, sum);
-		sum = 0;
-		for (int64_t j = 0; j < n; j++) {
-			double v = x->alpha * row[j];
+		for (int64_t p = 0; p < s->k; p++)
+			sum += first ? at(s, s->a, i * s->k + p) : at(s, s->b, p * s->n + i);
+		store(x->d.bias, bias_type(x), batch * x->d.bias_stride + i, sum);
+	}
+}
+
+static void multiply(const Matmul *x, int64_t batch, const Sums *s)
+{
+	unpack(x, 0, batch, s->a);
+	unpack(x, 1, batch, s->b);
+	if (s->wide)
+		product_f64(s->m, s->n, s->k, s->a, s->b, s->c);
+	else
+		product_f32(s->m, s->n, s->k, s->a, s->b, s->c);
+	for (int64_t i = 0; i < s->m; i++) {
+		double sum = 0;
+		for (int64_t j = 0; j < s->n; j++) {
+			double v = x->alpha * at(s, s->c, i * s->n + j);
 			if (x->beta != 0.0)
 				v += x->beta * load(x->p[2], x->l[2].type, place(&x->l[2], batch, i, j));
 			v = finish(x, batch, i, j, v);
@@ -466,14 +504,8 @@ static void multiply(const Matmul *x, int64_t batch, const double *a, const doub
 		if (x->d.epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD)
 			store(x->d.bias, bias_type(x), batch * x->d.bias_stride + i, sum);
 	}
-	if (x->d.epilogue == CUBLASLT_EPILOGUE_BGRADB) {
-		for (int64_t p = 0; p < k; p++)
-			for (int64_t j = 0; j < n; j++)
-				grad[j] += b[p * n + j];
-		for (int64_t j = 0; j < n; j++)
-			store(x->d.bias, bias_type(x), batch * x->d.bias_stride + j, grad[j]);
-	}
-	free(grad);
+	if (x->d.epilogue == CUBLASLT_EPILOGUE_BGRADA || x->d.epilogue == CUBLASLT_EPILOGUE_BGRADB)
+		bias_gradient_of_operand(x, batch, s);
 }
 
 /* ---- what it reads and writes ---- */
@@ -552,17 +584,21 @@ static CUresult run(const void *ctx)
 		e = check_matrix(x, 3, ACCESS_WRITE, "cublasLtMatmul, D");
 	if (e == CUDA_SUCCESS)
 		e = check_bias(x);
-	size_t m = x->l[3].rows, n = x->l[3].cols, k = x->d.trans[0] ? x->l[0].rows : x->l[0].cols;
-	double *a = e ? NULL : malloc((m * k + k * n + n) * sizeof *a);
-	if (!a)
-		return e ? e : CUDA_ERROR_OUT_OF_MEMORY;
-	for (int64_t b = 0; b < x->l[3].batch; b++) {
-		unpack(x, 0, b, a);
-		unpack(x, 1, b, a + m * k);
-		multiply(x, b, a, a + m * k, a + m * k + k * n);
-	}
-	free(a);
-	return CUDA_SUCCESS;
+	if (e != CUDA_SUCCESS)
+		return e;
+	Sums s = {.m = (int64_t)x->l[3].rows, .n = (int64_t)x->l[3].cols, .k = (int64_t)(x->d.trans[0] ? x->l[0].rows : x->l[0].cols),
+		  .wide = x->d.compute == CUBLAS_COMPUTE_64F};
+	size_t size = s.wide ? sizeof(double) : sizeof(float);
+	s.a = malloc((size_t)(s.m * s.k) * size);
+	s.b = malloc((size_t)(s.k * s.n) * size);
+	s.c = malloc((size_t)(s.m * s.n) * size);
+	bool room = s.a && s.b && s.c;
+	for (int64_t b = 0; b < x->l[3].batch && room; b++)
+		multiply(x, b, &s);
+	free(s.a);
+	free(s.b);
+	free(s.c);
+	return room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const void *alpha, const void *a, cublasLtMatrixLayout_t la, const void *b,

@@ -34,6 +34,8 @@ CUresult launch_make(Launch *l, SimFunction *f, SimDim grid, SimDim block, uint3
 		return CUDA_ERROR_INVALID_VALUE;
 	for (uint32_t i = 0; i < k->nparams; i++)
 		memcpy(l->args + l->arg_at[i], params[i], k->sizes[i]);
+	if (k->nparams > 0 && k->sizes[0] == sizeof l->arena)
+		memcpy(&l->arena, l->args, sizeof l->arena);
 	plan_extents(l);
 	return CUDA_SUCCESS;
 }
@@ -43,15 +45,6 @@ void launch_free(Launch *l)
 	free(l->args);
 	free(l->arg_at);
 	free(l->extents);
-}
-
-bool launch_arena(const Launch *l, const Region *g)
-{
-	CUdeviceptr first = 0;
-	if (l->f->kernel->nparams < 1 || l->f->kernel->sizes[0] != sizeof first)
-		return false;
-	memcpy(&first, l->args + l->arg_at[0], sizeof first);
-	return first == g->base;
 }
 
 /* Static shared memory that the blocks have touched, and dynamic: within the chip's limits. */

@@ -150,13 +150,11 @@ static void mark_fresh(Launch *l, int first)
 
 void plan_forget(const Launch *l)
 {
-	CUdeviceptr arena;
-	memcpy(&arena, l->args + l->arg_at[0], sizeof arena);
 	for (int i = 0; i < l->nextents; i++) {
 		const Extent *e = &l->extents[i];
-		Region *g = e->fresh ? memory_range(arena + (CUdeviceptr)e->lo, (size_t)(e->hi - e->lo)) : NULL;
+		Region *g = e->fresh ? memory_range(l->arena + (CUdeviceptr)e->lo, (size_t)(e->hi - e->lo)) : NULL;
 		if (g)
-			memset(g->written + (arena + (CUdeviceptr)e->lo - g->base), 0, (size_t)(e->hi - e->lo));
+			memset(g->written + (l->arena + (CUdeviceptr)e->lo - g->base), 0, (size_t)(e->hi - e->lo));
 	}
 }
 

@@ -114,7 +114,7 @@ void describe_address(char *to, size_t size, uintptr_t a)
 		return;
 	}
 	size_t at = a - g->base, end = g->kind == RG_DYNAMIC && sim_exec.launch ? sim_exec.launch->shared : g->bytes;
-	if (g->kind == RG_DEVICE && sim_exec.launch && launch_arena(sim_exec.launch, g)) {
+	if (g->kind == RG_DEVICE && sim_exec.launch && sim_exec.launch->arena == g->base) {
 		snprintf(name, sizeof name, "arena");
 		describe_operand(operand, sizeof operand, (int64_t)at);
 	} else if (g->kind == RG_DEVICE) {

@@ -168,7 +168,7 @@ void dl_sim_access(uintptr_t a, size_t n, int how, const void *pc)
 		elsewhere(x, a, n, how, near, pc);
 		return;
 	}
-	if (x->launch->extents && launch_arena(x->launch, g) && !extent_of(x->launch, (int64_t)(a - g->base), n, how != ACCESS_READ)) {
+	if (x->launch->extents && x->launch->arena == g->base && !extent_of(x->launch, (int64_t)(a - g->base), n, how != ACCESS_READ)) {
 		char where[240];
 		describe_address(where, sizeof where, a);
 		violation(CUDA_ERROR_ILLEGAL_ADDRESS, pc, "%s %zu bytes that are no %s of this step, at %s", how == ACCESS_READ ? "reads" : "writes", n,

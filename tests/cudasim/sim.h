@@ -126,6 +126,7 @@ typedef struct Launch {
 	uint32_t shared;
 	unsigned char *args; /* copies of the parameters, one behind the other at multiples of 16 */
 	uint32_t *arg_at;
+	uintptr_t arena; /* its first parameter, where that may be a pointer */
 	Extent *extents; /* NULL: not a launch of a known step */
 	int nextents;
 } Launch;
@@ -134,7 +135,6 @@ void plan_extents(Launch *l);
 void plan_forget(const Launch *l); /* what the step has still to write is unwritten */
 const Extent *extent_of(const Launch *l, int64_t at, size_t n, bool write);
 const Extent *extent_near(const Launch *l, int64_t at);
-bool launch_arena(const Launch *l, const Region *g); /* its first parameter points to the region */
 
 CUresult launch_make(Launch *l, SimFunction *f, SimDim grid, SimDim block, uint32_t shared, void *const *params);
 void launch_free(Launch *l);
