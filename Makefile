@@ -8,7 +8,7 @@ B       := build
 
 DLC_SRC := dlc.c $(wildcard ir/base/*.c ir/*.c frontend/*.c passes/*.c codegen/*.c)
 GEN_SRC := $(B)/frontend/parser.c $(B)/frontend/scanner.c $(B)/frontend/std_dl.c $(B)/codegen/kernel_h.c \
-           $(B)/codegen/scalar_h.c $(B)/codegen/special_h.c $(B)/codegen/product_h.c $(B)/codegen/plan_h.c $(B)/passes/picture_css.c \
+           $(B)/codegen/scalar_h.c $(B)/codegen/cuda_types_h.c $(B)/codegen/cuda_kernel_h.c $(B)/codegen/cuda_special_h.c $(B)/codegen/special_h.c $(B)/codegen/product_h.c $(B)/codegen/plan_h.c $(B)/passes/picture_css.c \
            $(B)/passes/page_css.c $(B)/passes/page_js.c $(B)/passes/machines_txt.c $(B)/passes/calibrate_dl.c
 # The runtime is built twice: for the CPU, and for NVIDIA cards without OpenMP and oneDNN (and without CUDA: that is
 # opened when a trainer starts).
@@ -77,9 +77,10 @@ $(filter $(B)/frontend/%,$(DLC_OBJ)): $(B)/frontend/parser.c $(B)/frontend/scann
 
 # ---- tests: `check` is the fast whole, `check-all` adds training runs, sanitizers and a short fuzz ----
 DLC_LIB   := $(filter-out $(B)/dlc.o,$(DLC_OBJ)) $(B)/runtime/prim_dnnl.o
-# tests/interp*.c is the reference interpreter, which the tests of ops, passes and kernels share.
-TEST_SRC  := $(filter-out tests/interp%,$(wildcard tests/*.c))
-TEST_AID  := $(patsubst %.c,$(B)/%.o,$(wildcard tests/interp*.c))
+# tests/interp*.c is the reference interpreter, which the tests of ops, passes and kernels share; kernel_cases.c the cases of
+# those of kernels.
+TEST_SRC  := $(filter-out tests/interp% tests/kernel_cases.c,$(wildcard tests/*.c))
+TEST_AID  := $(patsubst %.c,$(B)/%.o,$(wildcard tests/interp*.c) tests/kernel_cases.c)
 TEST_BIN  := $(TEST_SRC:%.c=$(B)/%)
 # The plan checker links with ir/ alone: it shares nothing with the planner.
 CHECK_LIB := $(filter $(B)/ir/%,$(DLC_OBJ)) $(patsubst %.c,$(B)/%.o,$(wildcard passes/check_*.c))

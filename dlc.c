@@ -32,7 +32,7 @@
 enum { EXIT_DONE = 0, EXIT_INPUT = 1, EXIT_USAGE = 2, EXIT_BUG = 3 };
 
 typedef struct Options {
-	const char *input, *output, *target, *json, *emit, *stop_after, *passes, *machine, *cc, *svg, *page, *pack, *machine_file;
+	const char *input, *output, *target, *arch, *json, *emit, *stop_after, *passes, *machine, *cc, *svg, *page, *pack, *machine_file;
 	int64_t capacity;     /* of --pack; 0: as low as possible */
 	double seconds;
 	VEC(const char *) defines;
@@ -77,7 +77,8 @@ static const char usage_text[] =
 	"          --json FILE         the plan as one JSON object ('-': standard output); with --curve: an array\n"
 	"          --svg FILE          memory over time as a picture    --report FILE.html  a page with everything\n"
 	"          --quiet\n"
-	"inspect:  --emit=ir|dot|plan|c    --stop-after=PASS    --passes=LIST    --check-plan\n"
+	"          --target cpu|cuda   --arch sm_90 (cuda: or sm_80 sm_86 sm_89 sm_100 sm_120)\n"
+	"inspect:  --emit=ir|dot|plan|c|cuda    --stop-after=PASS    --passes=LIST    --check-plan\n"
 	"          --print-after=PASS  --print-after-all  --print-changed  --time-passes  --verify-each\n"
 	"          --list-passes  --list-ops  --version  --help\n";
 
@@ -174,7 +175,7 @@ static void list_ops(void)
 enum {
 	O_BUDGET = 256, O_MIN_BUDGET, O_MICRO, O_CHUNKS, O_NO_RECOMPUTE, O_IN_BACKWARD, O_ALLOW_STATS, O_SLOWDOWN, O_MACHINE, O_THREADS,
 	O_PRECISION, O_SEED, O_NO_BUILD, O_KEEP, O_DEBUG, O_JSON, O_QUIET, O_EMIT, O_STOP, O_PASSES, O_CHECK, O_PRINT_AFTER,
-	O_PRINT_ALL, O_PRINT_CHANGED, O_TIME, O_VERIFY, O_LIST_PASSES, O_LIST_OPS, O_VERSION, O_HELP, O_TARGET,
+	O_PRINT_ALL, O_PRINT_CHANGED, O_TIME, O_VERIFY, O_LIST_PASSES, O_LIST_OPS, O_VERSION, O_HELP, O_TARGET, O_ARCH,
 	O_CALIBRATE, O_MACHINE_FILE, O_PACK, O_CAPACITY, O_SECONDS,
 	O_CURVE, O_EXPLAIN, O_SVG, O_REPORT
 };
@@ -191,7 +192,7 @@ static const struct option long_options[] = {
 	{ "print-after", 1, 0, O_PRINT_AFTER }, { "print-after-all", 0, 0, O_PRINT_ALL },
 	{ "print-changed", 0, 0, O_PRINT_CHANGED }, { "time-passes", 0, 0, O_TIME }, { "verify-each", 0, 0, O_VERIFY },
 	{ "list-passes", 0, 0, O_LIST_PASSES }, { "list-ops", 0, 0, O_LIST_OPS }, { "version", 0, 0, O_VERSION },
-	{ "help", 0, 0, O_HELP }, { "target", 1, 0, O_TARGET }, { "pack", 1, 0, O_PACK }, { "calibrate", 0, 0, O_CALIBRATE },
+	{ "help", 0, 0, O_HELP }, { "target", 1, 0, O_TARGET }, { "arch", 1, 0, O_ARCH }, { "pack", 1, 0, O_PACK }, { "calibrate", 0, 0, O_CALIBRATE },
 	{ "machine-file", 1, 0, O_MACHINE_FILE },
 	{ "capacity", 1, 0, O_CAPACITY }, { "seconds", 1, 0, O_SECONDS },
 	{ "curve", 0, 0, O_CURVE }, { "explain", 0, 0, O_EXPLAIN }, { "svg", 1, 0, O_SVG }, { "report", 1, 0, O_REPORT },
@@ -261,6 +262,7 @@ static bool set_option(Command *c, int opt, const char *arg)
 	case 'o': o->output = arg; return true;
 	case 'D': vec_push(c->arena, &o->defines, arg); return true;
 	case O_TARGET: o->target = arg; return true;
+	case O_ARCH: o->arch = arg; return true;
 	case O_PACK: o->pack = arg; return true;
 	case O_CALIBRATE: o->calibrate = true; return true;
 	case O_MACHINE_FILE: o->machine_file = arg; return true;
@@ -292,24 +294,44 @@ static bool set_option(Command *c, int opt, const char *arg)
 	}
 }
 
-static int check_names(const Command *c)
+/* --target, --arch, and what --emit asks of them. */
+static int check_target(Command *c)
+{
+	Options *o = &c->o;
+	const Backend *b = backend_find(o->target);
+
+	if (!b)
+		return usage_error("--target: '%s' is not built in (%s are)", o->target, backend_names());
+	if (o->arch && !b->archs)
+		return usage_error("--arch: target %s builds for the machine at hand", o->target);
+	if (!o->arch && b->archs)
+		o->arch = arena_strndup(c->arena, b->archs, strcspn(b->archs, ","));
+	if (o->arch && !backend_machine(c->arena, b, o->arch))
+		return usage_error("--arch: expected one of %s, got '%s'", b->archs, o->arch);
+	if (o->emit && (strcmp(o->emit, "c") == 0 || strcmp(o->emit, "cuda") == 0) && strcmp(o->emit, b->source) != 0)
+		return usage_error("--emit=%s: target %s has --emit=%s", o->emit, o->target, b->source);
+	if (o->calibrate && b->archs)
+		return usage_error("--calibrate measures this machine's processor: there are profiles for target %s (--machine)",
+		                   o->target);
+	return -1;
+}
+
+static int check_names(Command *c)
 {
 	const Options *o = &c->o;
 
-	static const char *const emits[] = { "ir", "dot", "plan", "c" };
+	static const char *const emits[] = { "ir", "dot", "plan", "c", "cuda" };
 	bool known = !o->emit;
 
 	for (size_t i = 0; i < sizeof emits / sizeof *emits && o->emit; i++)
 		known |= strcmp(o->emit, emits[i]) == 0;
 	if (!known)
-		return usage_error("--emit: expected ir, dot, plan or c, got '%s'", o->emit);
+		return usage_error("--emit: expected ir, dot, plan, c or cuda, got '%s'", o->emit);
 	if (o->stop_after && !pass_find(o->stop_after))
 		return usage_error("--stop-after: there is no pass '%s' (--list-passes names them)", o->stop_after);
 	if (c->cx.print_after && !pass_find(c->cx.print_after))
 		return usage_error("--print-after: there is no pass '%s' (--list-passes names them)", c->cx.print_after);
-	if (!backend_find(o->target))
-		return usage_error("--target: '%s' is not built in (cpu is)", o->target);
-	return -1;
+	return check_target(c);
 }
 
 /* An option that getopt_long does not take: unknown, one of several that begin so, or with a value where none is wanted or
@@ -395,11 +417,12 @@ static char *read_file(Arena *a, const char *path, size_t *len)
 	return text.at;
 }
 
-/* --machine: a built-in profile by name, or a file. Without it: what --calibrate has stored, else generic-cpu. False after
- * a message. */
+/* --machine: a built-in profile by name, or a file. Without it: that of --arch; else what --calibrate has stored, else
+ * generic-cpu. False after a message. */
 static bool choose_machine(Command *c)
 {
-	const char *told = c->o.machine, *path = told ? told : machine_path(c->arena);
+	const char *arch = c->o.arch ? backend_machine(c->arena, c->backend, c->o.arch) : NULL;
+	const char *told = c->o.machine ? c->o.machine : arch, *path = told ? told : machine_path(c->arena);
 	const Machine *m = told ? machine_builtin(c->arena, told) : NULL;
 	char *text;
 	size_t len;
@@ -453,7 +476,7 @@ static int read_module(Command *c)
 
 static int emit(Command *c)
 {
-	BuildOptions b = { .model_path = c->o.input, .threads = c->o.threads };
+	BuildOptions b = { .model_path = c->o.input, .threads = c->o.threads, .arch = c->o.arch };
 
 	if (strcmp(c->o.emit, "ir") == 0)
 		ir_print_module(stdout, c->module);
@@ -461,7 +484,7 @@ static int emit(Command *c)
 		ir_print_dot(stdout, f);
 	if (strcmp(c->o.emit, "plan") == 0)
 		report_plan(stdout, c->arena, c->module);
-	if (strcmp(c->o.emit, "c") == 0 && !c->backend->emit(stdout, c->module, &b))
+	if (strcmp(c->o.emit, c->backend->source) == 0 && !c->backend->emit(stdout, c->module, &b))
 		return EXIT_INPUT;
 	return fflush(stdout) == 0 ? EXIT_DONE : EXIT_USAGE;
 }
@@ -655,7 +678,7 @@ static void write_summary(Command *c)
 static int build(Command *c)
 {
 	double start = now_seconds();
-	BuildOptions b = { .output = trainer_path(c), .model_path = c->o.input,
+	BuildOptions b = { .output = trainer_path(c), .model_path = c->o.input, .arch = c->o.arch,
 		           .json = plan_json(c), .fingerprint = report_fingerprint(c->arena, c->module),
 		           .budget_bytes = c->o.plan.budget, .micro_batch = c->summary.micro_batch,
 		           .threads = c->o.threads, .cc = c->o.cc, .keep_sources = c->o.keep_sources, .debug = c->o.debug };

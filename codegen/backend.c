@@ -1,12 +1,13 @@
-/* The back ends by name, and what the embedded one, `cpu`, can do. */
+/* The back ends by name, and what they can do. */
 #include "backend.h"
 
 #include <string.h>
 
 #include "cpu.h"
+#include "cuda.h"
 
 /* Element-wise ops, reductions and moves of elements; views stay outside. */
-static bool cpu_fusable(const Node *n)
+static bool fusable(const Node *n)
 {
 	OpKind kind = ir_ops[n->op].kind;
 	return kind == K_EWISE || kind == K_REDUCE || (kind == K_SHAPE && n->op != OP_batch_sum);
@@ -35,9 +36,26 @@ static int64_t cpu_workspace(const Node *n, int threads)
 	return bytes;
 }
 
+static int64_t cuda_workspace(const Node *n, int threads)
+{
+	(void)threads;
+	if (n->op == OP_opaque)
+		return ir_int(n, "workspace");
+	if (n->op != OP_fused)
+		return cuda_special_workspace(n);
+	Arena *scratch = arena_new();
+	const Loop *l = loop_build(scratch, n, 0);
+	int64_t bytes = l ? cuda_fused_workspace(l) : 0;
+	arena_free(scratch);
+	return bytes;
+}
+
 static const Backend backends[] = {
-	{ "cpu", "generated C, compiled by the system's compiler; products by oneDNN", cpu_fusable,
-	  cpu_workspace, true, cpu_emit, cpu_build },
+	{ "cpu", "generated C, compiled by the system's compiler; products by oneDNN", fusable,
+	  cpu_workspace, true, NULL, NULL, "c", cpu_emit, cpu_build },
+	{ "cuda", "generated CUDA C, compiled by NVRTC; products by cuBLASLt", fusable, cuda_workspace, true,
+	  "sm_90, sm_80, sm_86, sm_89, sm_100, sm_120", "h200, a100, rtx4090, rtx4090, h200, rtx4090", "cuda", cuda_emit,
+	  cuda_build },
 };
 
 const Backend *backend_find(const char *name)
@@ -45,5 +63,24 @@ const Backend *backend_find(const char *name)
 	for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
 		if (strcmp(backends[i].name, name) == 0)
 			return &backends[i];
+	return NULL;
+}
+
+const char *backend_names(void) { return "cpu, cuda"; }
+
+/* Entry number i of a list by commas; NULL behind its end. */
+static const char *entry(Arena *a, const char *list, int i)
+{
+	while (i-- > 0 && list)
+		list = strchr(list, ',') ? strchr(list, ',') + 2 : NULL;
+	return list ? arena_strndup(a, list, strcspn(list, ",")) : NULL;
+}
+
+const char *backend_machine(Arena *a, const Backend *b, const char *arch)
+{
+	const char *x;
+	for (int i = 0; b->archs && (x = entry(a, b->archs, i)); i++)
+		if (strcmp(x, arch) == 0)
+			return entry(a, b->machines, i);
 	return NULL;
 }

@@ -14,6 +14,7 @@ typedef struct BuildOptions {
 	int64_t budget_bytes, micro_batch;
 	int threads;
 	uint64_t seed;
+	const char *arch;        /* "sm_90"; NULL: the back end has none */
 	const char *cc;          /* C compiler command; NULL: $CC or "cc" */
 	const char *runtime_dir; /* where libdlrt.a and plan.h are */
 	bool keep_sources;       /* leaves kernels.c and plan.c beside the executable */
@@ -26,12 +27,19 @@ typedef struct Backend {
 	bool (*fusable)(const Node *n);
 	int64_t (*workspace)(const Node *n, int threads);
 	bool strided_attention;
-	/* Kernel source text of every function (--emit=c). */
+	/* Processors that it builds for, by commas, the default first, and the machine profile (passes/machines.txt) of each; NULL:
+	 * it builds for the machine at hand. */
+	const char *archs, *machines;
+	/* Kernel source text of every function, for --emit=SOURCE. */
+	const char *source;
 	bool (*emit)(FILE *out, const Module *m, const BuildOptions *o);
 	/* Writes the executable, under a temporary name first; false after diagnostics, nothing left behind. */
 	bool (*build)(const Module *m, const BuildOptions *o);
 } Backend;
 
 const Backend *backend_find(const char *name); /* NULL when unknown */
+const char *backend_names(void);               /* "cpu, cuda" */
+/* The machine profile of one of its processors; NULL where it does not build for that one. */
+const char *backend_machine(Arena *a, const Backend *b, const char *arch);
 
 #endif

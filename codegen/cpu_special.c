@@ -380,9 +380,9 @@ static void prelude(FILE *out, const Emit *e, bool special)
 		fputs("#include \"kernel.h\"\n", out);
 }
 
-static void print(FILE *out, const EmitKernel *k, int number)
+static void print(FILE *out, const Emit *e, int number)
 {
-	fprintf(out, "void k%d%s", number, k->text);
+	fprintf(out, "void k%d%s", number, e->kernels.at[number].text);
 }
 
 const KernelPrinter cpu_printer = { cpu_fused_text, cpu_special_text, cpu_prim, prelude, print };

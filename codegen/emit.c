@@ -83,7 +83,8 @@ static int32_t add_kernel(Emit *e, const Node *n, const char *text, bool special
 	int32_t found = find_kernel(e, text, special);
 	if (found >= 0)
 		return found;
-	EmitKernel k = { text, kernel_comment(e->a, n), special, (double)strlen(text) };
+	EmitKernel k = { .text = text, .comment = kernel_comment(e->a, n), .special = special,
+			 .weight = (double)strlen(text), .node = n };
 	vec_push(e->a, &e->kernels, k);
 	if ((int32_t)e->kernels.len * 2 > e->table_size)
 		table_grow(e);
@@ -102,6 +103,8 @@ static void set_kernel(Emit *e, EmitStep *s, const KernelText *text, bool specia
 {
 	s->index = add_kernel(e, s->node, text->text, special);
 	s->n = text->n;
+	s->launch = text->launch;
+	s->nlaunch = text->nlaunch;
 }
 
 static void kernel_step(Emit *e, EmitFunc *f, const Node *n, int64_t micro)
@@ -259,7 +262,7 @@ EmitOffsets emit_offsets(Arena *a, const Module *m, const EmitStep *s)
 void kernel_print(FILE *out, const Emit *e, int kernel)
 {
 	fprintf(out, "\n/* %s */\n", e->kernels.at[kernel].comment);
-	e->printer->print(out, &e->kernels.at[kernel], kernel);
+	e->printer->print(out, e, kernel);
 }
 
 void kernels_write(FILE *out, const Emit *e)

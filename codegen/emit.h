@@ -20,11 +20,15 @@ typedef struct EmitKernel {
 	const char *comment; /* "add relu -> f32[64,128]" of the first node that uses it */
 	bool special;	     /* goes to the file of special kernels */
 	double weight;	     /* length, for dividing files */
+	const Node *node;    /* the first that uses it */
+	int module;	     /* CUDA: index into the units it is compiled in */
 } EmitKernel;
 
 typedef struct KernelText {
 	const char *text; /* NULL: no kernel */
 	int64_t n;	  /* N */
+	const PlanLaunch *launch; /* CUDA: what a step launches; names and modules are not known yet */
+	int nlaunch;
 } KernelText;
 
 typedef struct Emit Emit;
@@ -37,9 +41,9 @@ typedef struct KernelPrinter {
 	KernelText (*special)(Arena *a, const Node *n);
 	/* The library call of a node; false where the library does not offer it. */
 	bool (*library)(const Node *n, PlanPrim *p);
-	/* What the files of fused and of special kernels start with; a kernel under its name. */
+	/* What files of kernels start with; what special kernels need besides. A kernel under its name. */
 	void (*prelude)(FILE *out, const Emit *e, bool special);
-	void (*print)(FILE *out, const EmitKernel *k, int number);
+	void (*print)(FILE *out, const Emit *e, int number);
 } KernelPrinter;
 
 typedef struct EmitStep {
@@ -47,6 +51,8 @@ typedef struct EmitStep {
 	const Node *node;
 	int32_t index; /* kernel, library call, input, output or loop */
 	int64_t n;     /* kernel: the number of its rows or units */
+	const PlanLaunch *launch; /* CUDA */
+	int nlaunch;
 } EmitStep;
 
 /* A step's off[], as PlanKernel documents it: noff places, the last nwork of them its workspace and
@@ -85,8 +91,14 @@ EmitOffsets emit_offsets(Arena *a, const Module *m, const EmitStep *s);
 /* Short name of a kernel or op: "add+relu", "matmul". */
 const char *emit_name(Arena *a, const Node *n);
 
-/* plan.c for a placed module; kernels are k0, k1, ... */
-void plan_write(FILE *out, Emit *e, const BuildOptions *o);
+/* Kernels compiled for a GPU: files of the assembler's `.incbin`. */
+typedef struct PlanUnit {
+	const char *cubin, *ptx; /* paths */
+	int64_t cubin_bytes;
+} PlanUnit;
+
+/* plan.c for a placed module; kernels are k0, k1, ... On a GPU they are in `units`, else NULL. */
+void plan_write(FILE *out, Emit *e, const BuildOptions *o, const PlanUnit *units, int nunits);
 /* One kernel under its name, below a comment. */
 void kernel_print(FILE *out, const Emit *e, int kernel);
 /* All kernels as one text, special ones last. */

@@ -38,25 +38,53 @@ static void redirect(const char *path, int flags, int to)
 	close(fd);
 }
 
-bool jobs_start(Jobs *j, const char *command, const char *log, const char *tmp)
+/* A child's side of a start: out of the way of our signals, with its output in the log. */
+static void begin_child(const Jobs *j, const char *log, const char *tmp)
+{
+	setpgid(0, 0);
+	sigprocmask(SIG_SETMASK, &j->before, NULL);
+	redirect("/dev/null", O_RDONLY, 0);
+	redirect(log, O_WRONLY | O_CREAT | O_TRUNC, 1);
+	dup2(1, 2);
+	setenv("TMPDIR", tmp, 1);
+}
+
+static bool begin(Jobs *j, const char *log, const char *tmp, pid_t *pid)
 {
 	assert(j->n < MAX_JOBS);
 	fflush(NULL);
-	pid_t pid = fork();
-	if (pid < 0)
+	*pid = fork();
+	if (*pid == 0)
+		begin_child(j, log, tmp);
+	if (*pid <= 0)
+		return *pid == 0;
+	setpgid(*pid, *pid); /* whoever comes first */
+	j->at[j->n++] = (Job){ .pid = *pid, .log = log };
+	return true;
+}
+
+bool jobs_start(Jobs *j, const char *command, const char *log, const char *tmp)
+{
+	pid_t pid;
+	if (!begin(j, log, tmp, &pid))
 		return false;
 	if (pid == 0) {
-		setpgid(0, 0);
-		sigprocmask(SIG_SETMASK, &j->before, NULL);
-		redirect("/dev/null", O_RDONLY, 0);
-		redirect(log, O_WRONLY | O_CREAT | O_TRUNC, 1);
-		dup2(1, 2);
-		setenv("TMPDIR", tmp, 1);
 		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
 		_exit(127);
 	}
-	setpgid(pid, pid); /* whoever comes first */
-	j->at[j->n++] = (Job){ .pid = pid, .log = log };
+	return true;
+}
+
+bool jobs_call(Jobs *j, int (*run)(void *ctx), void *ctx, const char *log, const char *tmp)
+{
+	pid_t pid;
+	if (!begin(j, log, tmp, &pid))
+		return false;
+	if (pid == 0) {
+		int code = run(ctx);
+		fflush(NULL);
+		_exit(code);
+	}
 	return true;
 }
 

@@ -31,6 +31,8 @@ void jobs_open(Jobs *j);
 /* Starts a shell command with its output in the file `log` and its temporary files in the folder
  * `tmp`. False where there can be no process (errno). */
 bool jobs_start(Jobs *j, const char *command, const char *log, const char *tmp);
+/* The same for a function, in a process of its own; it ends with what the function returns. */
+bool jobs_call(Jobs *j, int (*run)(void *ctx), void *ctx, const char *log, const char *tmp);
 /* Waits for all commands; returns the first that did not end with 0 (valid until the next start),
  * or NULL. */
 const Job *jobs_wait(Jobs *j);

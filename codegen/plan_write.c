@@ -15,6 +15,8 @@ typedef struct Writer {
 	Emit *e;
 	const Module *m;
 	const BuildOptions *o;
+	const PlanUnit *units; /* NULL: kernels are functions */
+	int nunits;
 } Writer;
 
 /* ---- literals ---- */
@@ -227,6 +229,25 @@ static void write_prims(const Writer *w)
 	fputs("\t{ 0 }\n};\n", w->out);
 }
 
+/* What steps launch, one after the other. A kernel k12 is k12, k12_1, .. on the device. */
+static void write_launches(const Writer *w, const EmitFunc *f, int number)
+{
+	fprintf(w->out, "static const PlanLaunch launches%d[] = {\n", number);
+	for (size_t i = 0; i < f->steps.len; i++) {
+		const EmitStep *s = &f->steps.at[i];
+		for (int k = 0; k < s->nlaunch; k++) {
+			const PlanLaunch *l = &s->launch[k];
+			fprintf(w->out, "\t{ \"k%d", s->index);
+			if (k > 0)
+				fprintf(w->out, "_%d", k);
+			fprintf(w->out, "\", %d, { %u, %u, %u }, %u, %u },\n", w->e->kernels.at[s->index].module,
+				(unsigned)l->grid[0], (unsigned)l->grid[1], (unsigned)l->grid[2], (unsigned)l->block,
+				(unsigned)l->shared_bytes);
+		}
+	}
+	fputs("\t{ 0 }\n};\n", w->out);
+}
+
 /* Offsets and result bytes of all steps in two arrays, the steps in a third. */
 static void write_steps(const Writer *w, const EmitFunc *f, int number)
 {
@@ -246,13 +267,13 @@ static void write_steps(const Writer *w, const EmitFunc *f, int number)
 			fprintf(w->out, "\t%lld,\n", (long long)type_bytes(&n->res[k]->type));
 	}
 	fprintf(w->out, "\t0\n};\nstatic const PlanStep steps%d[] = {\n", number);
-	int at = 0, out = 0;
+	int at = 0, out = 0, launches = 0;
 	for (size_t i = 0; i < f->steps.len; i++) {
 		const EmitStep *s = &f->steps.at[i];
 		const EmitOffsets x = all[i];
 		fprintf(w->out, "\t{ %d, %d, ", (int)s->kind,
 			s->kind == PLAN_KERNEL ? 0 : s->index);
-		if (s->kind == PLAN_KERNEL)
+		if (s->kind == PLAN_KERNEL && !w->units)
 			fprintf(w->out, "k%d, ", s->index);
 		else
 			fputs("0, ", w->out);
@@ -260,10 +281,14 @@ static void write_steps(const Writer *w, const EmitFunc *f, int number)
 		put_string(w->out, emit_name(w->e->a, s->node));
 		fputs(", ", w->out);
 		put_string(w->out, source_of(w, s->node));
-		fprintf(w->out, ", bytes%d + %d, %d, %d, %d, %.9g, %lld },\n", number, out, x.nout,
+		fprintf(w->out, ", bytes%d + %d, %d, %d, %d, %.9g, %lld", number, out, x.nout,
 			x.nwork, x.nout ? (int)s->node->res[0]->type.dtype : 0,
 			s->kind == PLAN_END ? 0 : s->node->seconds,
 			x.nwork ? (long long)s->node->work_bytes : 0);
+		if (s->nlaunch)
+			fprintf(w->out, ", launches%d + %d, %d", number, launches, s->nlaunch);
+		fputs(" },\n", w->out);
+		launches += s->nlaunch;
 		at += x.noff + x.nown;
 		out += x.nout;
 	}
@@ -298,6 +323,8 @@ static void write_loops(const Writer *w, const EmitFunc *f, int number)
 static void write_funcs(const Writer *w)
 {
 	for (size_t i = 0; i < w->e->funcs.len; i++) {
+		if (w->units)
+			write_launches(w, &w->e->funcs.at[i], (int)i);
 		write_steps(w, &w->e->funcs.at[i], (int)i);
 		write_outputs(w, &w->e->funcs.at[i], (int)i);
 		write_loops(w, &w->e->funcs.at[i], (int)i);
@@ -322,16 +349,46 @@ static const char isa_text[] =
 	"#ifdef __AVX2__\n#define ISA_AVX2 \"avx2 \"\n#else\n#define ISA_AVX2 \"\"\n#endif\n"
 	"#ifdef __FMA__\n#define ISA_FMA \"fma\"\n#else\n#define ISA_FMA \"\"\n#endif\n";
 
-void plan_write(FILE *out, Emit *e, const BuildOptions *o)
+static void put_path(FILE *out, const char *s)
 {
-	Writer w = { out, e, e->m, o };
+	for (; *s; s++)
+		fprintf(out, *s == '"' || *s == '\\' ? "\\\\\\%c" : "%c", *s);
+}
+
+/* One file as constant bytes, with a zero behind them. */
+static void write_file_bytes(FILE *out, const char *name, int number, const char *path)
+{
+	fprintf(out, "__asm__(\".pushsection .rodata\\n.balign 64\\n%s%d:\\n.incbin \\\"", name, number);
+	put_path(out, path);
+	fprintf(out, "\\\"\\n.byte 0\\n.popsection\");\nextern const unsigned char %s%d[] __attribute__((visibility(\"hidden\")));\n",
+		name, number);
+}
+
+static void write_modules(const Writer *w)
+{
+	for (int i = 0; i < w->nunits; i++) {
+		write_file_bytes(w->out, "cubin", i, w->units[i].cubin);
+		write_file_bytes(w->out, "ptx", i, w->units[i].ptx);
+	}
+	fputs("static const PlanModule modules[] = {\n", w->out);
+	for (int i = 0; i < w->nunits; i++)
+		fprintf(w->out, "\t{ cubin%d, %lld, (const char *)ptx%d },\n", i, (long long)w->units[i].cubin_bytes, i);
+	fputs("\t{ 0 }\n};\n", w->out);
+}
+
+void plan_write(FILE *out, Emit *e, const BuildOptions *o, const PlanUnit *units, int nunits)
+{
+	Writer w = { out, e, e->m, o, units, nunits };
 	int64_t arena = 0;
 	for (size_t i = 0; i < e->funcs.len; i++)
 		if (e->funcs.at[i].func->arena_bytes > arena)
 			arena = e->funcs.at[i].func->arena_bytes;
 	fputs("#include \"plan.h\"\n\n", out);
-	fputs(isa_text, out);
-	for (size_t i = 0; i < e->kernels.len; i++)
+	if (units)
+		write_modules(&w);
+	else
+		fputs(isa_text, out);
+	for (size_t i = 0; i < e->kernels.len && !units; i++)
 		fprintf(out,
 			"extern void k%zu(unsigned char *, const int64_t *, const PlanEnv *);\n",
 			i);
@@ -340,8 +397,8 @@ void plan_write(FILE *out, Emit *e, const BuildOptions *o)
 	write_inputs(&w);
 	write_prims(&w);
 	write_funcs(&w);
-	fprintf(out, "const Plan dl_plan = {\n\t.version = PLAN_VERSION, .target = \"cpu\", .isa = "
-		     "ISA_AVX512 ISA_AVX2 ISA_FMA,\n\t.model = ");
+	fprintf(out, "const Plan dl_plan = {\n\t.version = PLAN_VERSION, .target = \"%s\", .isa = %s,\n\t.model = ",
+		units ? "cuda" : "cpu", units ? "\"\"" : "ISA_AVX512 ISA_AVX2 ISA_FMA");
 	put_string(out, e->m->name);
 	fputs(", .model_path = ", out);
 	put_string(out, o->model_path);
@@ -361,6 +418,9 @@ void plan_write(FILE *out, Emit *e, const BuildOptions *o)
 		nvars, nadapters, e->prims.len, e->inputs.len);
 	fprintf(out,
 		"\t.data = data, .ndata = %d, .funcs = funcs, .nfuncs = %zu, .train = train, "
-		".ntrain = %d\n};\n",
+		".ntrain = %d",
 		ndata, e->funcs.len, ntrain);
+	if (units)
+		fprintf(out, ",\n\t.arch = \"%s\", .modules = modules, .nmodules = %d", o->arch, nunits);
+	fputs("\n};\n", out);
 }

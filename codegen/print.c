@@ -113,7 +113,9 @@ void print_line(Printer *p, const char *fmt, ...)
 static const char *dim_name(const Printer *p, int d)
 {
 	bool inner = d >= p->l->nouter + p->l->nmid;
-	return inner && !p->l->flat ? "j" : arena_printf(p->a, "i%d", d);
+	if (p->last ? inner && d == p->l->ndims - 1 : inner && !p->l->flat)
+		return p->last ? p->last : "j";
+	return arena_printf(p->a, "i%d", d);
 }
 
 const char *print_index(const Printer *p, const LoopIndex *x)
@@ -132,8 +134,7 @@ const char *print_index(const Printer *p, const LoopIndex *x)
 	return s;
 }
 
-/* "" without guards. */
-static const char *guard_text(const Printer *p, const LoopIndex *x)
+const char *print_guard(const Printer *p, const LoopIndex *x)
 {
 	const char *s = "";
 	for (int g = 0; g < x->nguards; g++) {
@@ -299,14 +300,17 @@ static bool is_exact(const LoopInstr *x, const Loop *l)
 
 const char *print_instr(const Printer *p, const LoopInstr *x)
 {
-	const char *guard = guard_text(p, &x->index);
+	const char *guard = print_guard(p, &x->index);
 	switch (x->op) {
 	case LI_LOAD: {
+		int i = (int)(x - p->l->instr);
+		bool staged = p->staged && p->staged[i];
 		const char *s =
-		    arena_printf(p->a, "a%d[%s]", x->operand, print_index(p, &x->index));
+		    staged ? arena_printf(p->a, "x%d[e]", i)
+			   : arena_printf(p->a, "a%d[%s]", x->operand, print_index(p, &x->index));
 		if (is_narrow(x->dtype))
 			s = arena_printf(p->a, "dl_load_%s(%s)", dtype_name(x->dtype), s);
-		if (*guard)
+		if (*guard && !staged)
 			s = arena_printf(p->a, "%s ? %s : 0", guard, s);
 		return x->dtype == DT_BOOL ? arena_printf(p->a, "(%s) != 0", s) : s;
 	}
@@ -334,10 +338,15 @@ const char *print_target(const Printer *p, const LoopStore *s)
 			      : arena_printf(p->a, "a%d", s->operand);
 }
 
+DType print_stored_type(const Printer *p, const LoopStore *s)
+{
+	return s->result >= 0 ? p->fused->res[s->result]->type.dtype
+			      : p->fused->body->param[s->operand]->type.dtype;
+}
+
 const char *print_stored(const Printer *p, const LoopStore *s)
 {
-	DType t = s->result >= 0 ? p->fused->res[s->result]->type.dtype
-				 : p->fused->body->param[s->operand]->type.dtype;
+	DType t = print_stored_type(p, s);
 	if (is_narrow(t))
 		return arena_printf(p->a, "dl_pack_%s(v%d)", dtype_name(t), s->instr);
 	bool as_is = t == p->l->instr[s->instr].dtype && t != DT_BOOL;

@@ -1,8 +1,8 @@
-/* What the printers of fused kernels share: types, literals, indices and expressions, as C that both
- * a C compiler and a CUDA compiler take. cpu.c and cuda.c put loops around them.
+/* What the printers of fused kernels share: types, literals, indices and expressions, as C that
+ * both a C compiler and a CUDA compiler take. cpu.c and cuda.c put loops around them.
  *
  * A Printer writes one kernel. Instruction i of the loop form is the variable v<i>; operands are
- * a0, a1, .., results r0, r1, ..; dimension d is i<d>, or j where inner is one dimension. */
+ * a0, a1, .., results r0, r1, ..; dimension d is i<d>, the last one j. */
 #ifndef DLC_CODEGEN_PRINT_H
 #define DLC_CODEGEN_PRINT_H
 
@@ -16,6 +16,9 @@ typedef struct Printer {
 	int64_t micro;
 	int64_t *stream; /* of the random ops, as off[] has them */
 	int indent;
+	const char *last; /* the name of the last dimension, if it is inner; NULL: j, or i<d> where
+			     inner is flat */
+	const bool *staged; /* by instruction: loads whose element stands in x<i>[e]; NULL: none */
 } Printer;
 
 /* Where N stands in off[]: behind the places. */
@@ -40,6 +43,8 @@ void print_line(Printer *p, const char *fmt, ...) __attribute__((format(printf, 
 /* Declares the indices of dimensions [first, first+n) of a flattened variable. */
 void print_decode(Printer *p, const char *type, const char *var, int first, int n);
 const char *print_index(const Printer *p, const LoopIndex *x);
+/* When its guards hold; "" without guards. */
+const char *print_guard(const Printer *p, const LoopIndex *x);
 /* The variable that holds a random op's stream. */
 const char *print_stream(const Printer *p, const Node *n);
 /* The value of an instruction that is no reduction. */
@@ -50,6 +55,9 @@ void print_reduced(Printer *p, int i, const char *sum);
 const char *print_target(const Printer *p, const LoopStore *s);
 const char *print_stored(const Printer *p, const LoopStore *s);
 void print_store(Printer *p, const LoopStore *s);
+
+/* The type of what is stored. */
+DType print_stored_type(const Printer *p, const LoopStore *s);
 
 /* Of the loop form: whether a store runs once an element (else once a row), whether a phase has
  * inner loops, whether an operand is assigned to. */

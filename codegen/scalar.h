@@ -14,8 +14,9 @@
 
 enum { DL_constant, DL_linear, DL_cosine, DL_step, DL_wsd };
 
-#ifdef __CUDACC__
+#ifdef DL_CUDA
 #define DL_INLINE static __device__ __forceinline__
+#define DL_INLINE_MEMBER __device__ __forceinline__
 #define DL_FUNCTION static __device__ __noinline__
 #define DL_UNROLL _Pragma("unroll")
 #else
@@ -24,7 +25,7 @@ enum { DL_constant, DL_linear, DL_cosine, DL_step, DL_wsd };
 #define DL_UNROLL _Pragma("GCC unroll 10")
 #endif
 
-#if defined __CUDACC__ || defined __FMA__
+#if defined DL_CUDA || defined __FMA__
 #define DL_FMA(a, b, c) fmaf((a), (b), (c))
 #define DL_FMAD(a, b, c) fma((a), (b), (c))
 #else

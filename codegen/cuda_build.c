@@ -1,0 +1,175 @@
+/* Builds for CUDA (make.h): kernels into a few units, each compiled by NVRTC in a process of its own, unless the cache has
+ * it; their cubins and PTX become constants of plan.c. Fused kernels are compiled without contraction (rounding belongs to
+ * ops), special kernels with it (each is one op). */
+#include <stdlib.h>
+
+#include "cuda.h"
+#include "make.h"
+#include "nvrtc.h"
+
+_Static_assert(MAX_JOBS >= MAKE_PARTS + 1, "units of fused kernels, and of special ones");
+enum { SPLIT_BYTES = 12000 };
+
+typedef struct Unit {
+	Nvrtc *lib;
+	const char *text, *arch, *path; /* path: of the result */
+	bool special, cached;
+	NvrtcResult result;
+} Unit;
+
+/* ---- units ---- */
+
+static const char *unit_text(Make *k, Emit *e, int module, bool special)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+	cuda_print_unit_head(f, special);
+	for (size_t i = 0; i < e->kernels.len; i++)
+		if (e->kernels.at[i].module == module)
+			kernel_print(f, e, (int)i);
+	fclose(f);
+	const char *copy = arena_strndup(k->a, text, len);
+	free(text);
+	return copy;
+}
+
+/* Gives each kernel its unit: fused ones in order, in parts of equal weight; special ones the last. */
+static int divide(Emit *e, bool *special)
+{
+	double all = 0, before = 0;
+	*special = false;
+	for (size_t i = 0; i < e->kernels.len; i++) {
+		all += e->kernels.at[i].special ? 0 : e->kernels.at[i].weight;
+		*special = *special || e->kernels.at[i].special;
+	}
+	int parts = make_parts(all, SPLIT_BYTES);
+	for (size_t i = 0; i < e->kernels.len; i++) {
+		EmitKernel *x = &e->kernels.at[i];
+		x->module = x->special ? parts : (int)(before * parts / (all + 1));
+		before += x->special ? 0 : x->weight;
+	}
+	return parts + *special;
+}
+
+/* In a process of its own. */
+static int compile_unit(void *ctx)
+{
+	Unit *u = ctx;
+	if (!nvrtc_compile(u->lib, u->text, u->arch, u->special, &u->result)) {
+		puts(u->result.log);
+		return 1;
+	}
+	return nvrtc_write(u->path, &u->result) ? 0 : 1;
+}
+
+/* Results of all units: from the cache, or from processes side by side. */
+static bool compile_units(Make *k, Unit *unit, int n)
+{
+	bool ok = true;
+	for (int i = 0; i < n && ok; i++) {
+		Unit *u = &unit[i];
+		u->cached = nvrtc_cached(u->lib, u->text, u->arch, u->special, &u->result);
+		const char *log = make_path(k, arena_printf(k->a, "unit%d.log", i));
+		if (!u->cached)
+			ok = jobs_call(&k->jobs, compile_unit, u, log, k->dir) || make_fail(k, "cannot start", "NVRTC");
+	}
+	ok = make_wait(k, "NVRTC", "compile the generated kernels") && ok;
+	for (int i = 0; i < n && ok; i++) {
+		Unit *u = &unit[i];
+		if (u->cached)
+			continue;
+		ok = nvrtc_read(k->a, u->path, &u->result) || make_fail(k, "cannot read", u->path);
+		if (ok)
+			nvrtc_keep(u->lib, u->text, u->arch, u->special, &u->result);
+	}
+	return ok;
+}
+
+static bool write_unit(Make *k, const Unit *u, int i, PlanUnit *to)
+{
+	const char *cubin = arena_printf(k->a, "unit%d.cubin", i), *ptx = arena_printf(k->a, "unit%d.ptx", i);
+	*to = (PlanUnit){ make_path(k, cubin), make_path(k, ptx), u->result.cubin_bytes };
+	return make_text(k, cubin, (const char *)u->result.cubin, (size_t)u->result.cubin_bytes) &&
+	       make_text(k, ptx, u->result.ptx, (size_t)u->result.ptx_bytes) &&
+	       make_text(k, arena_printf(k->a, "unit%d.log", i), u->result.log, (size_t)u->result.log_bytes);
+}
+
+static bool compile_all(Make *k, Emit *e)
+{
+	char why[NVRTC_WHY];
+	bool special;
+	Nvrtc *lib = nvrtc_open(k->a, why);
+	if (!lib) {
+		diag_error(k->m->diag, NO_SPAN, "%s", why);
+		return false;
+	}
+	k->nunits = divide(e, &special);
+	k->units = ARENA_ARRAY(k->a, k->nunits, PlanUnit);
+	Unit *unit = ARENA_ARRAY(k->a, k->nunits, Unit);
+	for (int i = 0; i < k->nunits; i++) {
+		bool last = special && i == k->nunits - 1;
+		unit[i] = (Unit){ .lib = lib, .text = unit_text(k, e, i, last), .arch = k->o->arch, .special = last,
+				  .path = make_path(k, arena_printf(k->a, "unit%d", i)) };
+	}
+	bool ok = compile_units(k, unit, k->nunits);
+	for (int i = 0; i < k->nunits && ok; i++)
+		ok = write_unit(k, &unit[i], i, &k->units[i]);
+	return ok && make_plan(k, e) && make_wait(k, NULL, "compile the plan");
+}
+
+/* ---- what --keep-sources leaves ---- */
+
+static void copy_out(Make *k, const char *from, const char *to)
+{
+	FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+	char bytes[65536];
+	size_t n;
+	while (in && out && (n = fread(bytes, 1, sizeof bytes, in)) > 0 && fwrite(bytes, 1, n, out) == n)
+		;
+	if (in)
+		fclose(in);
+	if (out && fclose(out) != 0)
+		make_fail(k, "cannot write", to);
+}
+
+/* NAME.kernels.cu, NAME.plan.c, and for each unit the compiler's report, its cubin and its PTX. */
+static void keep_sources(Make *k, Emit *e)
+{
+	const char *name = k->o->output;
+	static const char *const suffix[] = { "log", "cubin", "ptx" };
+	FILE *f = fopen(arena_printf(k->a, "%s.kernels.cu", name), "w");
+	if (f) {
+		kernels_write(f, e);
+		fclose(f);
+	}
+	for (int i = 0; i < k->nunits; i++) {
+		for (int s = 0; s < 3; s++)
+			copy_out(k, make_path(k, arena_printf(k->a, "unit%d.%s", i, suffix[s])),
+				 arena_printf(k->a, "%s.unit%d.%s", name, i, suffix[s]));
+		k->units[i].cubin = arena_printf(k->a, "%s.unit%d.cubin", name, i);
+		k->units[i].ptx = arena_printf(k->a, "%s.unit%d.ptx", name, i);
+	}
+	f = fopen(arena_printf(k->a, "%s.plan.c", name), "w");
+	if (f) {
+		plan_write(f, e, k->o, k->units, k->nunits);
+		fclose(f);
+	}
+}
+
+bool cuda_build(const Module *m, const BuildOptions *o)
+{
+	static const Recipe recipe = { &cuda_printer, "libdlrt-cuda.a", "-ldl", compile_all, keep_sources };
+	return make_trainer(m, o, &recipe);
+}
+
+bool cuda_emit(FILE *out, const Module *m, const BuildOptions *o)
+{
+	(void)o;
+	Arena *a = arena_new();
+	Emit *e = emit_module(a, m, &cuda_printer);
+	if (e)
+		kernels_write(out, e);
+	arena_free(a);
+	return e != NULL;
+}

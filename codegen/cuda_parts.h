@@ -1,0 +1,64 @@
+/* What cuda.c, cuda_rows.c and cuda_columns.c share: the frame of a launch, and the text that evaluates
+ * several neighbouring elements in one thread.
+ *
+ * A thread takes `width` elements of the last dimension from b on. What lies side by side is moved in
+ * words of up to 16 bytes through x<i>[] (loads) and y<s>[] (stores); an unrolled loop over e computes
+ * element j = b + e. */
+#ifndef DLC_CODEGEN_CUDA_PARTS_H
+#define DLC_CODEGEN_CUDA_PARTS_H
+
+#include "cuda.h"
+#include "print.h"
+
+enum { CUDA_MAX_LAUNCHES = 40, CUDA_BLOCK = 256, CUDA_WARP = 32 };
+
+typedef struct CudaPrinter {
+	Printer p;
+	const char *itype; /* of indices: "int" where they fit, else "int64_t" */
+	int width;
+	bool *staged;       /* loads that go through x<i>[] */
+	unsigned *want;     /* by instruction inside of the row: phases in which it is evaluated or read */
+	bool *keep;         /* evaluated in its first phase, kept in q<i>[] for the others */
+	const char *lane;   /* index into q<i>[] */
+	PlanLaunch launch[CUDA_MAX_LAUNCHES];
+	int nlaunch;
+} CudaPrinter;
+
+/* Opens the next launch's function and declares its operands; cuda_close ends it. */
+void cuda_open(CudaPrinter *c, int64_t gx, int64_t gy, int block);
+void cuda_close(CudaPrinter *c);
+
+/* Whether `width` elements from a multiple of it on lie side by side, in one word: of a load (an operand
+ * of the node) or of a store (its target). */
+bool cuda_side_by_side(const CudaPrinter *c, const LoopIndex *x, Value *v, int width);
+/* Sets `width` and what is staged. */
+void cuda_set_width(CudaPrinter *c, int width);
+/* Sets `want` for what is kept. */
+void cuda_set_wants(CudaPrinter *c);
+/* Instructions of level 0 (`top`), and those of a row that are ready in a phase. */
+void cuda_print_top(CudaPrinter *c);
+void cuda_print_row_level(CudaPrinter *c, int phase);
+/* One unit in a phase: loads, the loop over e (in it `accumulate`, unless NULL), stores. b is declared, and the indices of
+ * all dimensions but the last; where not even the last dimension is a multiple of the width, `decode` declares
+ * all of them for an element. `tail`: the condition under which element j exists, or NULL. */
+typedef struct CudaUnit {
+	int phase;
+	const char *tail;
+	void (*decode)(CudaPrinter *c);
+	void (*accumulate)(CudaPrinter *c, int phase);
+} CudaUnit;
+void cuda_print_unit(CudaPrinter *c, const CudaUnit *u);
+/* Stores once a row. */
+void cuda_print_row_stores(CudaPrinter *c);
+
+void cuda_print_rows(CudaPrinter *c);
+void cuda_print_columns(CudaPrinter *c);
+int64_t cuda_rows_workspace(const Loop *l);
+int64_t cuda_columns_workspace(const Loop *l);
+
+/* Bytes of partial results of one unit of work: 8 for each reduction, 16 for an argmax. */
+int64_t cuda_partial_bytes(const Loop *l);
+/* Declares p<i>, the partial results of each reduction, `count` of them, and q<i> for an argmax's places. */
+void cuda_print_partials(CudaPrinter *c, int64_t count);
+
+#endif

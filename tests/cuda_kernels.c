@@ -1,0 +1,331 @@
+/* Generated CUDA kernels: those of the cases of kernels.h that the back end has kernels for.
+ *
+ *     cuda_kernels version            the version of NVRTC; fails where there is none
+ *     cuda_kernels compile ARCH..     NVRTC compiles every kernel, and none needs local memory
+ *     cuda_kernels run [NAME]         the driver runs them (a GPU, or tests/cudasim); fused results equal the
+ *                                     interpreter's, fused equals unfused bit for bit, no byte outside of results,
+ *                                     assigned variables and workspaces is touched
+ *
+ * NAME: only cases whose names contain it. Library calls are not run here: cases with products are left out. */
+#include "kernels.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "codegen/cuda.h"
+#include "codegen/jobs.h"
+#include "codegen/nvrtc.h"
+
+enum { UNITS = 4 };
+
+typedef struct Unit {
+	Nvrtc *lib;
+	const char *text, *arch, *path;
+	NvrtcResult result;
+} Unit;
+
+typedef struct Driver {
+	int (*init)(unsigned), (*device)(int *, int), (*context)(void **, int), (*use)(void *);
+	int (*alloc)(uint64_t *, size_t), (*release)(uint64_t);
+	int (*to_device)(uint64_t, const void *, size_t), (*to_host)(void *, uint64_t, size_t), (*wait)(void);
+	int (*load)(void **, const void *), (*function)(void **, void *, const char *);
+	int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+	int (*error)(int, const char **);
+} Driver;
+
+typedef struct Gpu {
+	Test t;
+	Nvrtc *lib;
+	Driver d;
+	Unit unit[UNITS];
+	void *module[UNITS];
+	uint64_t env; /* PlanEnv on the device */
+} Gpu;
+
+/* ---- cases ---- */
+
+static bool can_run(Test *t, const Func *f)
+{
+	for (const Node *n = f->body->first; n; n = n->next) {
+		OpKind kind = ir_ops[n->op].kind;
+		PlanPrim p;
+		if (kind != K_KERNEL && kind != K_MATRIX)
+			continue;
+		if (cuda_library(n, &p) || !cuda_special_text(t->a, n).text)
+			return false;
+	}
+	return true;
+}
+
+/* Keeps the cases to run; the others' functions go. */
+static void choose_cases(Test *t, const char *name)
+{
+	int kept = 0;
+	for (int i = 0; i < t->ncases; i++) {
+		Case c = t->at[i];
+		bool keep = can_run(t, c.plain) && can_run(t, c.fused) && (!name || strstr(c.name, name));
+		if (keep) {
+			t->at[kept++] = c;
+			place_case(t, c.plain);
+			place_case(t, c.fused);
+		} else {
+			ir_remove_func(t->m, c.plain->name);
+			ir_remove_func(t->m, c.fused->name);
+		}
+	}
+	t->ncases = kept;
+}
+
+/* ---- compiling ---- */
+
+static const char *unit_text(Test *t, int unit)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+	cuda_print_unit_head(f, true);
+	for (size_t i = 0; i < t->e->kernels.len; i++)
+		if (t->e->kernels.at[i].module == unit)
+			kernel_print(f, t->e, (int)i);
+	fclose(f);
+	const char *copy = arena_strndup(t->a, text, len);
+	free(text);
+	return copy;
+}
+
+static int compile_unit(void *ctx)
+{
+	Unit *u = ctx;
+	bool ok = nvrtc_compile(u->lib, u->text, u->arch, false, &u->result);
+	if (!ok)
+		puts(u->result.log);
+	return !(ok && nvrtc_write(u->path, &u->result));
+}
+
+static bool compile_all(Gpu *g, const char *arch)
+{
+	Test *t = &g->t;
+	char dir[] = "/tmp/dlc-cuda-XXXXXX";
+	Jobs jobs;
+	if (!mkdtemp(dir))
+		return false;
+	double all = 0, before = 0;
+	for (size_t i = 0; i < t->e->kernels.len; i++)
+		all += t->e->kernels.at[i].weight;
+	for (size_t i = 0; i < t->e->kernels.len; i++) {
+		t->e->kernels.at[i].module = (int)(before * UNITS / (all + 1));
+		before += t->e->kernels.at[i].weight;
+	}
+	jobs_open(&jobs);
+	bool ok = true;
+	for (int i = 0; i < UNITS; i++) {
+		Unit *u = &g->unit[i];
+		*u = (Unit){ .lib = g->lib, .text = unit_text(t, i), .arch = arch,
+			     .path = arena_printf(t->a, "%s/unit%d", dir, i) };
+		ok = ok && jobs_call(&jobs, compile_unit, u, arena_printf(t->a, "%s.log", u->path), dir);
+	}
+	const Job *bad = jobs_wait(&jobs);
+	if (bad)
+		ok = system(arena_printf(t->a, "head -20 %s", bad->log)) != 0 && false;
+	for (int i = 0; i < UNITS && ok; i++)
+		ok = nvrtc_read(t->a, g->unit[i].path, &g->unit[i].result);
+	jobs_close(&jobs);
+	if (!getenv("KEEP"))
+		ok = system(arena_printf(t->a, "rm -r %s", dir)) == 0 && ok;
+	return ok;
+}
+
+/* f64 is there to check gradients with; its functions and divisions are calls, which save registers. */
+static bool may_have_a_frame(const Test *t, const char *kernel)
+{
+	return strstr(t->e->kernels.at[atoi(kernel + 1)].text, "double") != NULL;
+}
+
+/* Reads ptxas's report: "Function properties for k12" and below it the bytes of local memory. */
+static void check_report(Test *t, const char *arch, const char *log)
+{
+	static const char head[] = "Function properties for k";
+	for (const char *s = log; (s = strstr(s, head)); s += sizeof head) {
+		char name[64] = "";
+		int frame = -1, stores = -1, loads = -1;
+		const char *at = s + sizeof head - 2, *line = strchr(at, '\n');
+		snprintf(name, sizeof name, "%.*s", (int)strcspn(at, " \n"), at);
+		if (line && (line = strpbrk(line, "0123456789")))
+			sscanf(line, "%d bytes stack frame, %d bytes spill stores, %d bytes spill loads", &frame, &stores, &loads);
+		if ((stores == 0 && loads == 0 && frame == 0) || (frame > 0 && may_have_a_frame(t, name)))
+			t->passed++;
+		else
+			fault(t, t->e->kernels.at[atoi(name + 1)].comment, "%s, %s: frame %d, spills %d and %d bytes", name, arch, frame,
+			      stores, loads);
+	}
+}
+
+static void check_compile(Gpu *g, const char *arch)
+{
+	Test *t = &g->t;
+	if (!compile_all(g, arch)) {
+		fault(t, arch, "the kernels do not compile");
+		return;
+	}
+	int before = t->passed + t->failed, launches = 0;
+	for (int i = 0; i < UNITS; i++) {
+		check_report(t, arch, g->unit[i].result.log);
+		for (const char *s = g->unit[i].text; (s = strstr(s, "__global__")); s++)
+			launches++;
+	}
+	if (t->passed + t->failed - before != launches)
+		fault(t, arch, "the report has %d of %d kernels", t->passed + t->failed - before, launches);
+}
+
+/* ---- running ---- */
+
+static bool find(void *h, const char *name, void *to)
+{
+	void *sym = dlsym(h, name);
+	memcpy(to, &sym, sizeof sym);
+	return sym != NULL;
+}
+
+static bool open_driver(Driver *d)
+{
+	void *h = dlopen("libcuda.so.1", RTLD_NOW), *context = NULL;
+	int device = 0;
+	return h && find(h, "cuInit", &d->init) && find(h, "cuDeviceGet", &d->device) &&
+	       find(h, "cuDevicePrimaryCtxRetain", &d->context) && find(h, "cuCtxSetCurrent", &d->use) &&
+	       find(h, "cuMemAlloc_v2", &d->alloc) && find(h, "cuMemFree_v2", &d->release) &&
+	       find(h, "cuMemcpyHtoD_v2", &d->to_device) && find(h, "cuMemcpyDtoH_v2", &d->to_host) &&
+	       find(h, "cuCtxSynchronize", &d->wait) && find(h, "cuModuleLoadData", &d->load) &&
+	       find(h, "cuModuleGetFunction", &d->function) && find(h, "cuLaunchKernel", &d->launch) &&
+	       find(h, "cuGetErrorString", &d->error) && d->init(0) == 0 && d->device(&device, 0) == 0 &&
+	       d->context(&context, device) == 0 && d->use(context) == 0;
+}
+
+static void run_step(Gpu *g, const EmitStep *s, uint64_t arena, const char *name)
+{
+	Test *t = &g->t;
+	int64_t *off = emit_offsets(t->a, t->m, s).off;
+	for (int i = 0; i < s->nlaunch; i++) {
+		const PlanLaunch *l = &s->launch[i];
+		const char *symbol = arena_printf(t->a, i ? "k%d_%d" : "k%d", s->index, i);
+		void *fn = NULL, *args[] = { &arena, off, &g->env };
+		int code = g->d.function(&fn, g->module[t->e->kernels.at[s->index].module], symbol);
+		if (code == 0)
+			code = g->d.launch(fn, l->grid[0], l->grid[1], l->grid[2], l->block, 1, 1, l->shared_bytes, NULL, args, NULL);
+		if (code == 0)
+			code = g->d.wait();
+		const char *why = "?";
+		if (code != 0) {
+			g->d.error(code, &why);
+			fault(t, name, "%s: %s", symbol, why);
+			return;
+		}
+	}
+}
+
+static unsigned char *run(Gpu *g, Func *f, const char *name, const char *how)
+{
+	Test *t = &g->t;
+	size_t bytes = (size_t)place_case(t, f);
+	unsigned char *arena = aligned_alloc(64, (bytes + 63) / 64 * 64);
+	uint64_t device = 0;
+	fill_arena(t, f, arena, (int64_t)bytes);
+	if (g->d.alloc(&device, bytes) != 0 || g->d.to_device(device, arena, bytes) != 0) {
+		fault(t, name, "no memory");
+		return arena;
+	}
+	const EmitFunc *ef = find_func(t, f);
+	for (size_t i = 0; i < ef->steps.len; i++)
+		if (ef->steps.at[i].kind == PLAN_KERNEL)
+			run_step(g, &ef->steps.at[i], device, name);
+	g->d.to_host(arena, device, bytes);
+	g->d.release(device);
+	if (!guards_hold(t, f, arena))
+		fault(t, name, "bytes outside of a buffer were written (%s)", how);
+	return arena;
+}
+
+static void check_case(Gpu *g, const Case *c)
+{
+	Test *t = &g->t;
+	InterpEnv env;
+	int64_t n1, n2;
+	if (!reference(t, c, &env, c->fused))
+		return;
+	unsigned char *arena = run(g, c->plain, c->name, "plain");
+	unsigned char *plain = results(t, c->plain, arena, &n1);
+	free(arena);
+	arena = run(g, c->fused, c->name, "fused");
+	unsigned char *fused = results(t, c->fused, arena, &n2);
+	for (const Node *n = c->fused->body->first; n; n = n->next) {
+		if (n->op != OP_output)
+			continue;
+		const InterpSlot *s = interp_find(env.outputs, ir_str(n, "name"));
+		compare(t, c, s->name, s->type.dtype, arena + emit_offset(t->m, n->arg[0]), s->v, type_elems(&s->type));
+	}
+	for (const Var *v = t->m->vars; v; v = v->next)
+		compare(t, c, v->name, v->type.dtype, arena + v->offset, interp_find(env.vars, v->name)->v, type_elems(&v->type));
+	same_bytes(t, c, "fused against unfused", plain, fused, n1 < n2 ? n1 : n2);
+	free(arena);
+	free(plain);
+	free(fused);
+}
+
+static void run_all(Gpu *g)
+{
+	Test *t = &g->t;
+	PlanEnv env = moment;
+	if (!open_driver(&g->d) || g->d.alloc(&g->env, sizeof env) != 0 || g->d.to_device(g->env, &env, sizeof env) != 0) {
+		fault(t, "driver", "cannot be opened");
+		return;
+	}
+	if (!compile_all(g, "sm_90")) {
+		fault(t, "kernels", "do not compile");
+		return;
+	}
+	for (int i = 0; i < UNITS; i++)
+		if (g->d.load(&g->module[i], g->unit[i].result.cubin) != 0)
+			fault(t, "module", "cannot be loaded");
+	for (int i = 0; i < t->ncases && !t->failed; i++)
+		check_case(g, &t->at[i]);
+}
+
+static int print_version(void)
+{
+	Arena *a = arena_new();
+	char why[NVRTC_WHY];
+	const Nvrtc *n = nvrtc_open(a, why);
+	printf("%d\n", n ? nvrtc_version(n) : 0);
+	arena_free(a);
+	return n ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 2 && strcmp(argv[1], "version") == 0)
+		return print_version();
+	Gpu *g = calloc(1, sizeof *g);
+	Test *t = &g->t;
+	char why[NVRTC_WHY];
+	bool compiles = argc > 2 && strcmp(argv[1], "compile") == 0;
+	if (!compiles && (argc < 2 || strcmp(argv[1], "run") != 0)) {
+		fputs("usage: cuda_kernels version | compile ARCH.. | run [NAME]\n", stderr);
+		return 2;
+	}
+	make_cases(t, "cuda");
+	choose_cases(t, compiles ? NULL : argv[2]);
+	g->lib = nvrtc_open(t->a, why);
+	t->e = emit_module(t->a, t->m, &cuda_printer);
+	if (!g->lib || !t->e)
+		fault(t, "kernels", "cannot be made (%s)", g->lib ? "" : why);
+	else if (compiles)
+		for (int i = 2; i < argc; i++)
+			check_compile(g, argv[i]);
+	else
+		run_all(g);
+	printf("%d passed, %d failed\n", t->passed, t->failed);
+	bool good = t->failed == 0;
+	arena_free(t->a);
+	free(g);
+	return good ? 0 : 1;
+}
