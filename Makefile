@@ -77,10 +77,10 @@ $(filter $(B)/frontend/%,$(DLC_OBJ)): $(B)/frontend/parser.c $(B)/frontend/scann
 
 # ---- tests: `check` is the fast whole, `check-all` adds training runs, sanitizers and a short fuzz ----
 DLC_LIB   := $(filter-out $(B)/dlc.o,$(DLC_OBJ)) $(B)/runtime/prim_dnnl.o
-# tests/interp*.c is the reference interpreter, which the tests of ops, passes and kernels share; kernel_cases.c the cases of
+# tests/interp*.c is the reference interpreter, which the tests of ops, passes and kernels share; kernel_*.c the cases of
 # those of kernels.
-TEST_SRC  := $(filter-out tests/interp% tests/kernel_cases.c,$(wildcard tests/*.c))
-TEST_AID  := $(patsubst %.c,$(B)/%.o,$(wildcard tests/interp*.c) tests/kernel_cases.c)
+TEST_SRC  := $(filter-out tests/interp% tests/kernel_%,$(wildcard tests/*.c))
+TEST_AID  := $(patsubst %.c,$(B)/%.o,$(wildcard tests/interp*.c tests/kernel_*.c))
 TEST_BIN  := $(TEST_SRC:%.c=$(B)/%)
 # The plan checker links with ir/ alone: it shares nothing with the planner.
 CHECK_LIB := $(filter $(B)/ir/%,$(DLC_OBJ)) $(patsubst %.c,$(B)/%.o,$(wildcard passes/check_*.c))

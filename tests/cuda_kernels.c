@@ -17,7 +17,7 @@
 #include "codegen/jobs.h"
 #include "codegen/nvrtc.h"
 
-enum { UNITS = 4 };
+enum { UNITS = 4, RANDOM = 24 };
 
 typedef struct Unit {
 	Nvrtc *lib;
@@ -313,6 +313,8 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	make_cases(t, "cuda");
+	add_shapes(t);
+	add_random(t, RANDOM, 1);
 	choose_cases(t, compiles ? NULL : argv[2]);
 	g->lib = nvrtc_open(t->a, why);
 	t->e = emit_module(t->a, t->m, &cuda_printer);

@@ -107,12 +107,12 @@ static void finish(Test *t)
 	t->ncases++;
 }
 
-static void add_case(Test *t, const char *name, Make make, DType d)
+void add_made(Test *t, const char *name, MakeWith make, const void *with, DType d)
 {
 	name = arena_printf(t->a, "%s/%s", name, dtype_name(d));
 	for (int copy = 0; copy < 2; copy++) {
 		Builder b = start(t, name, copy);
-		Value *v = make(&b, d);
+		Value *v = make(&b, d, with);
 		if (v)
 			ir_output(&b, "r0", v);
 		if (b.failed) {
@@ -121,6 +121,17 @@ static void add_case(Test *t, const char *name, Make make, DType d)
 		}
 	}
 	finish(t);
+}
+
+typedef struct Plain {
+	Make make;
+} Plain;
+
+static Value *make_plain(Builder *b, DType d, const void *with) { return ((const Plain *)with)->make(b, d); }
+
+static void add_case(Test *t, const char *name, Make make, DType d)
+{
+	add_made(t, name, make_plain, &(Plain){ make }, d);
 }
 
 static Value *in(Builder *b, const char *name, DType d, int n, const int64_t *dims)

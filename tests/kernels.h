@@ -27,6 +27,13 @@ typedef struct Test {
 
 extern const PlanEnv moment;
 
+/* Builds a case's result, which is output r0 (or none, when it assigns). */
+typedef Value *(*MakeWith)(Builder *b, DType d, const void *with);
+void add_made(Test *t, const char *name, MakeWith make, const void *with, DType d);
+/* Shapes with tails of every kind, and random bodies (kernel_shapes.c). */
+void add_shapes(Test *t);
+void add_random(Test *t, int count, uint64_t seed);
+
 /* Fills everything but `e`. */
 void make_cases(Test *t, const char *target);
 void fault(Test *t, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
