@@ -1,8 +1,10 @@
 /* Calls of blocks: arguments meet parameters, the body is evaluated in a frame of its own, its
  * value comes back.
  *
- * Every block has one argument that it does not declare, `name`, which sets the instance's part of
- * parameter names (param.c has the rule). */
+ * Every block has two arguments that it does not declare: `name` sets the instance's part of parameter
+ * names (param.c has the rule); `precision` says in which type its ops compute, those of the blocks
+ * that it calls too, unless they say otherwise. A block may declare `precision` as well, to give it a
+ * default. */
 #include "front.h"
 
 /* "linear(x, out, bias = true)" */
@@ -132,12 +134,13 @@ static bool check_names(Front *f, Frame *caller, const BlockDef *b, Actuals *arg
 	}
 	for (int i = args->npos; i < args->n; i++) {
 		const char *name = args->at[i].name;
-		if (!strcmp(name, "name") || find_param(b, name))
+		if (!strcmp(name, "name") || !strcmp(name, "precision") || find_param(b, name))
 			continue;
 		Suggest s = suggest_start(name);
 		for (const Param *p = b->params; p; p = p->next)
 			suggest_try(&s, p->name);
 		suggest_try(&s, "name");
+		suggest_try(&s, "precision");
 		if (front_error(f, caller, args->at[i].span, "block '%s' has no argument '%s'",
 				b->name, name)) {
 			suggest_hint(&s, f->diag);
@@ -193,6 +196,35 @@ static bool instance_name(Front *f, Frame *caller, Actuals *args, const char **n
 	return x->v.kind == V_STR;
 }
 
+/* Sets f->precision to what the block asks for; false after an error. */
+static bool set_precision(Front *f, Frame *caller, Frame *in, Actuals *args)
+{
+	static const struct {
+		const char *name;
+		int32_t flag;
+	} names[] = { { "fp32", NF_IN_F32 }, { "f32", NF_IN_F32 }, { "bf16", NF_IN_BF16 }, { "fp16", NF_IN_F16 }, { "f16", NF_IN_F16 } };
+	const Local *declared = name_get(&in->locals, "precision");
+	const Actual *x = actual_named(args, "precision");
+	bool given = x || (declared && declared->from);
+	Span at = x ? x->expr->span : declared ? declared->span : NO_SPAN;
+	Val v = declared ? declared->value : x ? x->v : NONE_VAL;
+
+	if (v.kind == V_NONE || v.kind == V_POISON)
+		return true;
+	for (size_t i = 0; v.kind == V_STR && i < sizeof names / sizeof *names; i++) {
+		if (strcmp(v.s, names[i].name) != 0)
+			continue;
+		if (f->real != DT_F64) /* there everything is in f64, to be compared with */
+			f->precision = names[i].flag;
+		return true;
+	}
+	if (front_error(f, given ? caller : in, at, "a block's precision is \"fp32\", \"bf16\" or \"fp16\", got %s",
+			val_describe(f->arena, v)) &&
+	    v.kind == V_STR && (!strcmp(v.s, "fp64") || !strcmp(v.s, "f64")))
+		diag_hint(f->diag, "fp64 is for a whole run: train { precision = fp64 }");
+	return false;
+}
+
 Val call_block(Front *f, Frame *fr, const Expr *e)
 {
 	const BlockDef *b = e->call.block;
@@ -217,9 +249,13 @@ Val call_block(Front *f, Frame *fr, const Expr *e)
 	}
 	if (!(in.path = param_path(f, fr, e, b->name, name)) || !bind(f, fr, &in, e, &args))
 		return POISON;
+	int32_t outside = f->precision;
+	if (!set_precision(f, fr, &in, &args))
+		return POISON;
 	f->calls++;
 	if (!eval_stmts(f, &in, b->body) && in.result.kind == V_POISON && !f->stop)
 		front_error(f, fr, e->span, "block '%s' ended without 'return'", b->name);
 	f->calls--;
+	f->precision = outside;
 	return in.result;
 }

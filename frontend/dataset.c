@@ -467,8 +467,11 @@ Val dataset_field(Front *f, const Frame *fr, const Expr *e, Dataset *d)
 		suggest_try(&s, d->type->fields[i].name);
 		if (strcmp(d->type->fields[i].name, e->field.name) != 0)
 			continue;
+		int32_t precision = f->precision;
+		f->precision = 0; /* it may be used outside of this block, too */
 		if (!d->field[i])
 			d->field[i] = make_field(f, fr, e, d, i);
+		f->precision = precision;
 		return d->field[i] ? val_tensor(d->field[i]) : POISON;
 	}
 	if (front_error(f, fr, e->field.name_span, "%s data have no field '%s'", d->type->name,

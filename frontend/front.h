@@ -159,6 +159,7 @@ typedef struct Front {
 	Func *func;
 	Builder b;
 	DType real; /* f32, or f64 under precision fp64 */
+	int32_t precision; /* NF_IN_*: what the blocks being evaluated ask for; 0: the run's */
 	Value *loss, *predict;
 	Span loss_span, predict_span;
 	struct Tuning *tuning; /* tuning.c: what `train` says of parameters by name */

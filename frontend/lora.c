@@ -134,6 +134,7 @@ static void adapt(Front *f, Node *n, const Adapter *x)
 
 	b.before = next;
 	b.span = n->span;
+	b.flags = n->flags & NF_IN;
 	if (x->l->dropout > 0)
 		in = ir_value(&b, OP_dropout, 1, &in,
 			      (Attr[]){ { .f = x->l->dropout }, { .i = f->module->streams++ } }, NULL);

@@ -212,7 +212,7 @@ Node *prim_node(Front *f, const Frame *fr, const Expr *e, OpCode op, int nargs, 
 	if (!check_batch(f, fr, e, op, nargs, args, attrs, given))
 		return NULL;
 	f->b.span = user;
-	f->b.flags = flags;
+	f->b.flags = flags | (ir_ops[op].kind == K_LEAF ? 0 : f->precision);
 	f->b.failed = false;
 	n = ir_node(&f->b, op, nargs, args, attrs, given);
 	f->b.flags = 0;

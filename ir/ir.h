@@ -207,7 +207,12 @@ enum { /* Node.flags */
 	NF_BACKWARD = 1,   /* made by autodiff or after it */
 	NF_OPTIMIZER = 2,  /* made by the optimizer pass */
 	NF_BATCH_STATS = 4, /* a statistic over the micro-batch (batch norm): changes with the micro-batch size */
-	NF_F32 = 8 /* stays in f32 under a 16-bit precision, whatever its op's class; from `expand` to `autocast` */
+	NF_F32 = 8, /* stays in f32 under a 16-bit precision, whatever its op's class; from `expand` to `autocast` */
+	NF_IN_F32 = 16, /* its block's precision, where that is not the run's; up to `autocast` */
+	NF_IN_BF16 = 32,
+	NF_IN_F16 = 64,
+	NF_IN = NF_IN_F32 | NF_IN_BF16 | NF_IN_F16,
+	NF_PRECISION = NF_F32 | NF_IN /* what a gradient takes over from its forward node */
 };
 
 struct Block {

@@ -383,21 +383,24 @@ static bool want_attrs(Parser *p, OpCode op, Attr *attrs)
 /* Flags in brackets; without any a node has those of the kernel around it, and [] means none. */
 static bool want_flags(Parser *p, int32_t *flags)
 {
+	static const struct {
+		const char *name;
+		int32_t flag;
+	} names[] = { { "backward", NF_BACKWARD },       { "optimizer", NF_OPTIMIZER }, { "batch_stats", NF_BATCH_STATS },
+		      { "f32", NF_F32 },                 { "in_f32", NF_IN_F32 },       { "in_bf16", NF_IN_BF16 },
+		      { "in_f16", NF_IN_F16 } };
+	enum { N = sizeof names / sizeof *names };
 	const Node *owner = p->names->block->owner;
 	*flags = owner && owner->op == OP_fused && !scan_at(&p->s, '[') ? owner->flags : 0;
 	while (accept(p, '[')) {
+		size_t i = 0;
 		if (accept(p, ']'))
 			continue;
-		if (accept_name(p, "backward"))
-			*flags |= NF_BACKWARD;
-		else if (accept_name(p, "optimizer"))
-			*flags |= NF_OPTIMIZER;
-		else if (accept_name(p, "batch_stats"))
-			*flags |= NF_BATCH_STATS;
-		else if (accept_name(p, "f32"))
-			*flags |= NF_F32;
-		else
-			return expected(p, "backward, optimizer, batch_stats or f32");
+		while (i < N && !accept_name(p, names[i].name))
+			i++;
+		if (i == N)
+			return expected(p, "backward, optimizer, batch_stats, f32, in_f32, in_bf16 or in_f16");
+		*flags |= names[i].flag;
 		if (!want(p, ']'))
 			return false;
 	}

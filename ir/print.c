@@ -173,7 +173,7 @@ static void print_flags(FILE *out, const Node *n)
 		int32_t flag;
 		const char *name;
 	} names[] = { { NF_BACKWARD, "backward" }, { NF_OPTIMIZER, "optimizer" }, { NF_BATCH_STATS, "batch_stats" },
-		    { NF_F32, "f32" } };
+		    { NF_F32, "f32" }, { NF_IN_F32, "in_f32" }, { NF_IN_BF16, "in_bf16" }, { NF_IN_F16, "in_f16" } };
 	const Node *owner = n->parent->owner;
 	if (owner && owner->op == OP_fused && owner->flags == n->flags)
 		return;

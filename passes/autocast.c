@@ -22,6 +22,9 @@
  *     effects, regions    get what they got before: variables, sums over the batch, outputs and
  *               what a loop carries stay in f32.
  *
+ * The 16-bit type is the run's, or that of the block that the node is in (NF_IN_BF16, NF_IN_F16). Where
+ * a block asks for f32 (NF_IN_F32), and outside of blocks in an fp32 run, all classes are f32.
+ *
  * Where casts stand. A narrowed value is made once, behind what makes the wide one, so that it is
  * kept in its place; a parameter's behind the variables, which leaves it outside the loop over
  * micro-batches. A value is widened by each reader for itself, inside its kernel: a wide copy that
@@ -39,7 +42,7 @@ typedef struct Facts {
 	DType was;   /* before the pass */
 	bool fixed;  /* made of parameters and constants alone */
 	Value *now;  /* what stands for it; NULL: itself */
-	Value *low;  /* the same, narrowed; NULL: not asked for yet */
+	Value *low[2]; /* the same as bf16 and as f16; NULL: not asked for yet */
 } Facts;
 
 typedef struct Cast {
@@ -47,7 +50,7 @@ typedef struct Cast {
 	Diag *diag;
 	Arena *scratch;
 	Func *f;
-	DType low;
+	DType low; /* of the run; DT_NONE: none */
 	bool good;
 } Cast;
 
@@ -113,12 +116,12 @@ static bool is_exact(DType t, double v)
 }
 
 /* What meets 16-bit numbers must not be infinite among them. */
-static void check_fits(Cast *c, const Node *n, double v)
+static void check_fits(Cast *c, const Node *n, double v, DType t)
 {
-	if (!isfinite(v) || fabs(v) <= largest(c->low))
+	if (!isfinite(v) || fabs(v) <= largest(t))
 		return;
 	diag_error(c->diag, n->span, "the constant %g does not fit %s, whose largest number is %g",
-		   v, dtype_name(c->low), largest(c->low));
+		   v, dtype_name(t), largest(t));
 	diag_hint(c->diag, "a mask is a select, not a large number that is added");
 	c->good = false;
 }
@@ -143,30 +146,31 @@ static Builder behind(const Cast *c, const Value *v)
 	return b;
 }
 
-/* v in the 16-bit type, for n. */
-static Value *narrow(Cast *c, Node *n, Value *v)
+/* v in the 16-bit type t, for n. */
+static Value *narrow(Cast *c, Node *n, Value *v, DType t)
 {
 	Facts *f = facts(v);
-	if (!is_f32(v))
+	Value **low = &f->low[t == DT_F16];
+	if (!dtype_is_float(v->type.dtype) || v->type.dtype == DT_F64 || v->type.dtype == t)
 		return v;
 	if (is_leaf(v, OP_const)) {
-		check_fits(c, n, ir_float(v->def, "value"));
-		Type t = v->type;
-		t.dtype = c->low;
+		check_fits(c, n, ir_float(v->def, "value"), t);
+		Type type = v->type;
+		type.dtype = t;
 		Builder b = before(c, n);
-		Value *to = ir_const(&b, t, ir_float(v->def, "value"));
-		note(c, to, c->low, true);
+		Value *to = ir_const(&b, type, ir_float(v->def, "value"));
+		note(c, to, t, true);
 		return to;
 	}
-	if (f->low)
-		return f->low;
+	if (*low)
+		return *low;
 	Builder b = behind(c, v);
 	if (is_leaf(v, OP_reshape)) /* of the operand's one cast */
-		f->low = ir_reshape(&b, narrow(c, n, v->def->arg[0]), v->type);
+		*low = ir_reshape(&b, narrow(c, n, v->def->arg[0], t), v->type);
 	else
-		f->low = ir_cast(&b, v, c->low);
-	note(c, f->low, c->low, f->fixed);
-	return f->low;
+		*low = ir_cast(&b, v, t);
+	note(c, *low, t, f->fixed);
+	return *low;
 }
 
 static Value *widen(Cast *c, Node *n, Value *v)
@@ -177,17 +181,24 @@ static Value *widen(Cast *c, Node *n, Value *v)
 static Value *as(Cast *c, Node *n, Value *v, DType t)
 {
 	return t == v->type.dtype || !dtype_is_float(v->type.dtype) ? v
-	       : t == c->low                                         ? narrow(c, n, v)
+	       : t == DT_BF16 || t == DT_F16                         ? narrow(c, n, v, t)
 								     : cast_before(c, n, v, t);
 }
 
 /* ---- classes ---- */
 
-static void cast_low(Cast *c, Node *n)
+/* The 16-bit type of a node of class low; DT_NONE: it computes in f32. */
+static DType low_of(const Cast *c, const Node *n)
+{
+	DType in = precision_of_block(n);
+	return in == DT_NONE ? c->low : in == DT_F32 ? DT_NONE : in;
+}
+
+static void cast_low(Cast *c, Node *n, DType low)
 {
 	for (int i = 0; i < n->nargs; i++)
 		if (!(ir_ops[n->op].f32_args >> i & 1))
-			n->arg[i] = narrow(c, n, n->arg[i]);
+			n->arg[i] = narrow(c, n, n->arg[i], low);
 }
 
 /* An element-wise op widens by itself beside an f32 operand. */
@@ -207,33 +218,37 @@ static void cast_f32(Cast *c, Node *n)
 }
 
 /* A constant that the 16-bit type does not hold, or a random number: met in f32. */
-static bool is_fine(const Cast *c, const Value *v)
+static bool is_fine(const Value *v, DType low)
 {
 	if (!is_f32(v) || !v->def || ir_ops[v->def->op].kind != K_LEAF || v->def->op == OP_var ||
 	    v->def->op == OP_input)
 		return false;
-	return v->def->op != OP_const || !is_exact(c->low, ir_float(v->def, "value"));
+	return v->def->op != OP_const || !is_exact(low, ir_float(v->def, "value"));
 }
 
-/* Element-wise ops of class follow; true where the result is to be narrowed. */
-static bool cast_follow(Cast *c, Node *n)
+/* Element-wise ops of class follow; the 16-bit type where the result is to be narrowed, else DT_NONE. */
+static DType cast_follow(Cast *c, Node *n)
 {
-	bool any_16 = false, wide = false, fine = false;
+	DType low = DT_NONE;
+	bool wide = false, fine = false;
 	for (int i = 0; i < n->nargs; i++) {
-		const Value *v = n->arg[i];
-		any_16 |= is_16(v);
-		fine |= is_fine(c, v);
-		wide |= v->type.dtype == DT_F64 ||
-			(is_f32(v) && !facts(v)->fixed && !is_fine(c, v));
+		DType t = n->arg[i]->type.dtype;
+		wide |= t == DT_F64 || (is_16(n->arg[i]) && low != DT_NONE && low != t);
+		low = is_16(n->arg[i]) ? t : low;
 	}
-	if (!any_16 || wide)
-		return false;
+	for (int i = 0; i < n->nargs && low != DT_NONE; i++) {
+		const Value *v = n->arg[i];
+		fine |= is_fine(v, low);
+		wide |= is_f32(v) && !facts(v)->fixed && !is_fine(v, low);
+	}
+	if (low == DT_NONE || wide)
+		return DT_NONE;
 	for (int i = 0; i < n->nargs; i++)
-		if (!is_fine(c, n->arg[i]))
-			n->arg[i] = narrow(c, n, n->arg[i]);
+		if (!is_fine(n->arg[i], low))
+			n->arg[i] = narrow(c, n, n->arg[i], low);
 		else if (is_leaf(n->arg[i], OP_const))
-			check_fits(c, n, ir_float(n->arg[i]->def, "value"));
-	return fine;
+			check_fits(c, n, ir_float(n->arg[i]->def, "value"), low);
+	return fine ? low : DT_NONE;
 }
 
 /* Ops that want operands of one type: concat takes the widest, a kernel its first operand's. */
@@ -285,7 +300,7 @@ static void retype(Cast *c, Node *n)
 	DType t = float_operand(n);
 	if (ir_ops[n->op].kind == K_LEAF)
 		return;
-	bool sums = t == c->low && sums_samples(n);
+	bool sums = (t == DT_BF16 || t == DT_F16) && sums_samples(n);
 	if (sums && n->op == OP_matmul)
 		ir_attr(n, "out")->s = dtype_name(DT_F32);
 	for (int i = 0; i < n->nres && (ir_ops[n->op].flags & OPF_TYPED); i++)
@@ -310,28 +325,29 @@ static bool is_apart(const Node *n)
 	return k == K_EFFECT || k == K_REGION || k == K_OPAQUE || k == K_MACRO;
 }
 
-/* x in the type that y has now. */
+/* x in the type that y has now; in f32 where nothing is to be narrowed. */
 static Value *cast_like(Cast *c, Node *n)
 {
-	return as(c, n, n->arg[0], n->arg[1]->type.dtype);
+	return low_of(c, n) == DT_NONE && is_f32(n->arg[0]) ? n->arg[0] : as(c, n, n->arg[0], n->arg[1]->type.dtype);
 }
 
-/* By class; true where the result is to be narrowed. */
-static bool cast_operands(Cast *c, Node *n)
+/* By class; the 16-bit type where the result is to be narrowed, else DT_NONE. */
+static DType cast_operands(Cast *c, Node *n)
 {
 	const OpInfo *o = &ir_ops[n->op];
+	DType low = low_of(c, n);
 	bool moves = o->kind == K_SHAPE; /* no computation, so in any type */
 	if (o->kind == K_LEAF || o->prec == P_NONE)
-		return false;
-	if (o->prec == P_F32 || (n->flags & NF_F32 && !moves))
+		return DT_NONE;
+	if (o->prec == P_F32 || ((n->flags & NF_F32 || low == DT_NONE) && !moves))
 		cast_f32(c, n);
 	else if (o->prec == P_LOW)
-		cast_low(c, n);
+		cast_low(c, n, low);
 	else if (o->kind == K_EWISE)
 		return cast_follow(c, n);
 	else
 		cast_alike(c, n);
-	return false;
+	return DT_NONE;
 }
 
 static bool is_fixed(const Node *n, const Module *m)
@@ -369,10 +385,10 @@ static void cast_node(Cast *c, Node *n)
 		facts(n->res[0])->now = cast_like(c, n);
 		return;
 	}
-	bool rounds = cast_operands(c, n);
+	DType rounds = cast_operands(c, n);
 	retype(c, n);
-	if (rounds && c->good)
-		facts(n->res[0])->now = narrow(c, n, n->res[0]);
+	if (rounds != DT_NONE && c->good)
+		facts(n->res[0])->now = narrow(c, n, n->res[0], rounds);
 }
 
 static void cast_block(Cast *c, Block *b)
@@ -388,20 +404,37 @@ static void cast_block(Cast *c, Block *b)
 static void drop_marks(const Block *b)
 {
 	for (Node *n = b->first; n; n = n->next) {
-		n->flags &= ~NF_F32;
+		n->flags &= ~NF_PRECISION;
 		if (n->op == OP_loop)
 			drop_marks(n->body);
 	}
+}
+
+/* Whether a block has a precision of its own. */
+static bool has_marks(const Block *b)
+{
+	for (const Node *n = b->first; n; n = n->next)
+		if (n->flags & NF_IN || (n->op == OP_loop && has_marks(n->body)))
+			return true;
+	return false;
+}
+
+static bool has_work(const Module *m, const char *p)
+{
+	bool work = !precision_is_full(p);
+	for (const Func *f = m->funcs; f && !work; f = f->next)
+		work = has_marks(f->body);
+	return work;
 }
 
 PassResult pass_autocast(Module *m, PassCtx *cx)
 {
 	Span span;
 	const char *p = precision_of(m, cx, &span);
-	if (precision_is_full(p))
+	if (!has_work(m, p))
 		return PASS_SAME;
 	Cast c = { .m = m, .diag = cx->diag, .low = precision_low(p), .good = true };
-	if (c.low == DT_NONE) {
+	if (c.low == DT_NONE && !precision_is_full(p)) {
 		diag_error(cx->diag, span, "'%s' is not a precision (fp32, bf16, fp16)", p);
 		return PASS_FAILED;
 	}

@@ -250,7 +250,7 @@ static bool backward_node(Walk *w, Node *n)
 	if (!active || n->op == OP_var)
 		return true;
 	w->b.span = n->span;
-	w->b.flags = NF_BACKWARD | (n->flags & NF_F32);
+	w->b.flags = NF_BACKWARD | (n->flags & NF_PRECISION);
 	return backward_kind(w, n, SAMPLES) && backward_kind(w, n, FIXED);
 }
 

@@ -257,9 +257,18 @@ static bool make_predict(Func *forward, const char *name, int64_t batch)
 	return true;
 }
 
-/* What a macro of class f32 expands into, and the gradients of that, stay in f32. */
-static void mark_f32(const Func *forward)
+/* What a macro of class f32 expands into, and the gradients of that, stay in f32: where the run or a block computes in
+ * 16 bits. Blocks in f16 are noted for the loss scale, which they need too. */
+static void mark_f32(Module *m, const PassCtx *cx, const Func *forward)
 {
+	Span at;
+	int32_t in = 0;
+	for (const Node *n = forward->body->first; n; n = n->next)
+		in |= n->flags & NF_IN;
+	if (in & NF_IN_F16)
+		ir_set(m, ir_section(m, "train", "", ""), "fp16_blocks", A_BOOL, (Attr){ .i = true });
+	if (precision_low(precision_of(m, cx, &at)) == DT_NONE && !(in & (NF_IN_BF16 | NF_IN_F16)))
+		return;
 	for (Node *n = forward->body->first; n; n = n->next)
 		if (ir_ops[n->op].kind == K_MACRO && ir_ops[n->op].prec == P_F32)
 			n->flags |= NF_F32;
@@ -286,9 +295,7 @@ PassResult pass_expand(Module *m, PassCtx *cx)
 			   type_text(cx->arena, t, false));
 		return PASS_FAILED;
 	}
-	Span at;
-	if (precision_low(precision_of(m, cx, &at)) != DT_NONE)
-		mark_f32(forward);
+	mark_f32(m, cx, forward);
 	bool good = make_init(m) && make_step(forward) && make_eval(forward, "eval", m->batch) &&
 		    make_eval(forward, "eval1", 1) && make_predict(forward, "predict", m->batch) &&
 		    make_predict(forward, "predict1", 1);

@@ -14,7 +14,7 @@
  * Settings, of the section `train`: loss_scale ("dynamic" or a number), loss_scale_init,
  * loss_scale_growth, loss_scale_backoff, loss_scale_interval.
  *
- * Only fp16 needs a scale; other precisions leave the graph as it is. */
+ * Only fp16 needs a scale, of the run or of a block; other precisions leave the graph as it is. */
 #include "loss_scale.h"
 
 #include "expand.h"
@@ -30,7 +30,8 @@ typedef VEC(Value *) Values;
 static bool is_scaled(const Module *m, const PassCtx *cx)
 {
 	Span at;
-	return precision_low(precision_of(m, cx, &at)) == DT_F16;
+	return precision_low(precision_of(m, cx, &at)) == DT_F16 ||
+	       ir_setting_num(ir_find_section(m, "train", ""), "fp16_blocks", 0) != 0;
 }
 
 static const Section *settings(const Module *m)

@@ -14,7 +14,8 @@ static inline const char *precision_of(const Module *m, const PassCtx *cx, Span 
 	return cx->precision ? cx->precision : ir_setting_str(train, "precision", "fp32");
 }
 
-/* True where every op computes in the type it was written in. */
+/* True where every op computes in the type it was written in, but for those of blocks with a precision
+ * of their own. */
 static inline bool precision_is_full(const char *p)
 {
 	return !strcmp(p, "fp32") || !strcmp(p, "f32") || !strcmp(p, "fp64") || !strcmp(p, "f64");
@@ -26,6 +27,15 @@ static inline DType precision_low(const char *p)
 	if (!strcmp(p, "bf16"))
 		return DT_BF16;
 	return !strcmp(p, "fp16") || !strcmp(p, "f16") ? DT_F16 : DT_NONE;
+}
+
+/* The type that a node's block asks products to compute in: DT_F32, DT_BF16, DT_F16; DT_NONE: the run's. */
+static inline DType precision_of_block(const Node *n)
+{
+	return n->flags & NF_IN_F32    ? DT_F32
+	       : n->flags & NF_IN_BF16 ? DT_BF16
+	       : n->flags & NF_IN_F16  ? DT_F16
+				       : DT_NONE;
 }
 
 #endif

@@ -115,7 +115,7 @@ static Value *copy_of(Builder *b, Value *v, const Value *base, const Value *of)
 	for (int i = 0; i < n->nargs; i++)
 		arg[i] = copy_of(b, n->arg[i], base, v);
 	b->span = n->span;
-	b->flags = NF_BACKWARD | (n->flags & NF_F32);
+	b->flags = NF_BACKWARD | (n->flags & NF_PRECISION);
 	f->copy = ir_value(b, n->op, n->nargs, arg, n->attr, NULL);
 	return f->copy;
 }

@@ -2,7 +2,8 @@
  * fp16, run by the reference interpreter, which rounds as the ops do.
  *
  * Loss scaling: the trace of the training semantics; a skipped step that changes nothing; the same
- * clipped gradients under every scale. Accumulation: many micro-batches in bf16 against f32. */
+ * clipped gradients under every scale. Blocks with a precision of their own, bit for bit. Accumulation:
+ * many micro-batches in bf16 against f32. */
 #include "interp.h"
 #include "passes/accumulate.h"
 
@@ -296,6 +297,119 @@ static void test_scales_agree(Test *t)
 	end(t);
 }
 
+/* ---- precisions of blocks ---- */
+
+/* The network with a mark on its first `marked` operations; of them the last two are the second product and the loss. */
+static const char *marked_network(Test *t, int n, const char *mark, int marked)
+{
+	const char *text = arena_printf(t->arena, network_text, n, "momentum = 0.9", n, n, n, n, n, n, n, n), *out = "";
+	while (*text) { /* line by line: an operation reads values and is no leaf */
+		size_t len = (size_t)(strchr(text, '\n') - text) + 1;
+		char *line = arena_strndup(t->arena, text, len), *type = strrchr(line, ':');
+		bool operation = strstr(line, "= ") && strstr(line, " %") && !strstr(line, " = var {") && !strstr(line, " = input {") &&
+				 !strstr(line, "output") && type;
+		if (operation && marked-- > 0)
+			out = arena_printf(t->arena, "%s%.*s %s %s", out, (int)(type - line - 1), line, mark, type);
+		else
+			out = arena_printf(t->arena, "%s%s", out, line);
+		text += len;
+	}
+	return out;
+}
+
+static void step_of(Test *t, const char *text, const char *precision)
+{
+	t->env = (InterpEnv){ .arena = t->arena, .seed = 5 };
+	compile(t, text, precision, 0);
+	fill(input(t, "x", 4, 8), 4 * 8, 11);
+	fill(input(t, "y", 4, 4), 4 * 4, 13);
+	run(t, "step");
+}
+
+/* The loss, gradients and variables whose names begin with one of `of` are the same bits. */
+static void check_same(Test *t, const InterpSlot *a, InterpSlot *b, const char *const *of)
+{
+	int seen = 0;
+	for (; a; a = a->next) {
+		bool wanted = !of;
+		for (int i = 0; of && of[i]; i++)
+			wanted |= !strcmp(a->name, of[i]);
+		if (!wanted)
+			continue;
+		const InterpSlot *s = interp_find(b, a->name);
+		check(t, s && !memcmp(s->v, a->v, (size_t)type_elems(&a->type) * sizeof *a->v), "%s differs", a->name);
+		seen++;
+	}
+	check(t, seen > 0, "nothing is compared");
+}
+
+/* A model that is one block of a precision is the model in that precision, whatever the run's. */
+static void test_block_is_run(Test *t)
+{
+	static const struct {
+		const char *mark, *same, *runs[2];
+	} kinds[] = { { "[in_f32]", "fp32", { "bf16", "fp16" } },
+		      { "[in_bf16]", "bf16", { "fp32", "fp32" } },
+		      { "[in_f16]", "fp16", { "fp32", "bf16" } } };
+	const char *plain = marked_network(t, 4, "", 0);
+	for (int k = 0; k < 3; k++)
+		for (int i = 0; i < 2; i++) {
+			begin(t, arena_printf(t->arena, "a block %s in a run in %s", kinds[k].mark, kinds[k].runs[i]));
+			step_of(t, plain, kinds[k].same);
+			InterpSlot *outputs = t->env.outputs, *vars = t->env.vars;
+			step_of(t, plain, kinds[k].runs[i]);
+			check(t, distance(outputs, t->env.outputs) > 1e-5, "the precisions do not differ");
+			step_of(t, marked_network(t, 4, kinds[k].mark, 100), kinds[k].runs[i]);
+			/* fp16 around a block in f32 scales its loss by a power of two, which is exact. */
+			for (InterpSlot *s = t->env.outputs; s; s = s->next)
+				if (!strncmp(s->name, "grad:", 5) || !strcmp(s->name, "loss"))
+					check_same(t, interp_find(outputs, s->name), s, (const char *const[]){ s->name, NULL });
+			check_same(t, vars, t->env.vars,
+				   (const char *const[]){ "w", "b", "g", "h", "v", "dlc.sgd.momentum.w", NULL });
+			end(t);
+		}
+}
+
+/* The first layer in f32, the second in bf16 as the run: the same as casts by hand around the second product. */
+static const char by_hand[] = "module \"network\" batch 4 {\n"
+			      "  var \"w\" : f32[16,8] param init uniform(-0.5, 0.5) stream 1\n"
+			      "  var \"b\" : f32[16] param init uniform(-0.5, 0.5) stream 2\n"
+			      "  var \"g\" : f32[16] param init const(1)\n"
+			      "  var \"h\" : f32[16] param init const(0)\n"
+			      "  var \"v\" : f32[4,16] param init uniform(-0.5, 0.5) stream 3\n"
+			      "  section train {optimizer = \"sgd\", lr = 0.01, keep_gradients = true, momentum = 0.9}\n"
+			      "  func @forward batch 4 {\n"
+			      "    %0 = var {name = \"w\"} : f32[16,8]\n"
+			      "    %1 = var {name = \"b\"} : f32[16]\n"
+			      "    %2 = var {name = \"g\"} : f32[16]\n"
+			      "    %3 = var {name = \"h\"} : f32[16]\n"
+			      "    %4 = var {name = \"v\"} : f32[4,16]\n"
+			      "    %5 = input {name = \"x\"} : f32[4',8]\n"
+			      "    %6 = matmul %5, %0 {ta = false, tb = true} : f32[4',16]\n"
+			      "    %7 = add %6, %1 : f32[4',16]\n"
+			      "    %8 = gelu %7 : f32[4',16]\n"
+			      "    %9 = layer_norm %8, %2, %3 {eps = 1e-05} : f32[4',16]\n"
+			      "    %10 = cast %9 {to = \"bf16\"} : bf16[4',16]\n"
+			      "    %11 = cast %4 {to = \"bf16\"} : bf16[4,16]\n"
+			      "    %12 = matmul %10, %11 {ta = false, tb = true} : bf16[4',4]\n"
+			      "    %13 = cast %12 {to = \"f32\"} : f32[4',4]\n"
+			      "    %14 = input {name = \"y\"} : f32[4',4]\n"
+			      "    %15 = mse %13, %14 : f32[]\n"
+			      "    output %15 {name = \"loss\"}\n"
+			      "  }\n"
+			      "}\n";
+
+static void test_block_within(Test *t)
+{
+	begin(t, "a layer in f32 within bf16");
+	step_of(t, by_hand, "fp32");
+	const InterpSlot *outputs = t->env.outputs;
+	step_of(t, marked_network(t, 4, "[in_f32]", 4), "bf16");
+	check_same(t, outputs, t->env.outputs,
+		   (const char *const[]){ "loss", "grad:w", "grad:b", "grad:g", "grad:h", NULL });
+	end(t);
+}
+
 /* One layer, whose gradient is a sum of 64 products. */
 static const char layer_text[] = "module \"layer\" batch 64 {\n"
 				 "  var \"w\" : f32[4,8] param init uniform(-0.5, 0.5) stream 1\n"
@@ -344,6 +458,8 @@ int main(void)
 	test_largest(&t);
 	test_one_overflow(&t);
 	test_scales_agree(&t);
+	test_block_is_run(&t);
+	test_block_within(&t);
 	test_accumulation(&t);
 	printf("%d passed, %d failed\n", t.passed, t.failed);
 	arena_free(t.arena);
