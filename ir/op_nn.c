@@ -592,6 +592,33 @@ static Value *target_weight(Builder *b, Value *weights, Value *target)
 	return ir_value(b, OP_embedding, 2, (Value *[]){ ir_reshape(b, weights, column), target }, NULL, NULL);
 }
 
+static Value *is_valid(Builder *b, const Node *n, Value *target)
+{
+	return ir_binary_c(b, OP_ne, target, (double)ir_int(n, "ignore"));
+}
+
+/* Of each row, [...,1]; NULL where no class has a weight. */
+static Value *row_weight(Builder *b, const Node *n, Value *target)
+{
+	if (n->nargs < 3)
+		return NULL;
+	Type row = target->type;
+	row.dtype = n->arg[0]->type.dtype;
+	return ir_reshape(b, target_weight(b, n->arg[2], n->arg[1]), row);
+}
+
+static Value *count_valid(Builder *b, const Node *n, Value *valid, Value *weight, bool training)
+{
+	Value *each = weight ? ir_select(b, valid, weight, ir_scalar(b, weight->type.dtype, 0)) : ir_cast(b, valid, DT_I32);
+	return whole(b, ir_reduce_all(b, OP_sum, each), training && n->arg[0]->type.batch);
+}
+
+Value *op_target_count(Builder *b, const Node *n, bool training)
+{
+	Value *target = target_column(b, n->arg[1]), *valid = is_valid(b, n, target);
+	return count_valid(b, n, valid, row_weight(b, n, target), training);
+}
+
 /* What the smoothed part of a row's loss is: the mean over classes c of -log p_c, each times its
  * weight where there are weights. lse - z is -log p. */
 static Value *smooth_loss(Builder *b, Value *z, Value *lse, Value *weights, const IntList *axis)
@@ -614,7 +641,7 @@ bool x_cross_entropy(Builder *b, Node *n, bool training, Value **res)
 	IntList axis = ir_list(1, &(int64_t){ last });
 
 	Value *target = target_column(b, n->arg[1]);
-	Value *valid = ir_binary_c(b, OP_ne, target, (double)ir_int(n, "ignore"));
+	Value *valid = is_valid(b, n, target);
 	Type row = type_scalar(DT_I32);
 	type_append(&row, &x->type, last, last + 1);
 	Value *classes = ir_value(b, OP_iota, 0, NULL, NULL, &row);
@@ -624,19 +651,15 @@ bool x_cross_entropy(Builder *b, Node *n, bool training, Value **res)
 	Value *lse = ir_unary(b, OP_log, ir_reduce(b, OP_sum, ir_unary(b, OP_exp, z), &axis, true));
 	Value *zt = ir_reduce(b, OP_sum, ir_select(b, hit, z, ir_scalar(b, d, 0)), &axis, true);
 	Value *loss = ir_binary(b, OP_sub, lse, zt);
-	Value *weights = n->nargs == 3 ? n->arg[2] : NULL, *weight = NULL;
-	if (weights) {
-		weight = ir_reshape(b, target_weight(b, weights, n->arg[1]), loss->type);
+	Value *weights = n->nargs == 3 ? n->arg[2] : NULL, *weight = row_weight(b, n, target);
+	if (weight)
 		loss = ir_binary(b, OP_mul, loss, weight);
-	}
 	if (e > 0)
 		loss = ir_binary(b, OP_add, ir_binary_c(b, OP_mul, loss, 1 - e),
 				 ir_binary_c(b, OP_mul, smooth_loss(b, z, lse, weights, &axis), e));
 	bool samples = training && x->type.batch;
 	Value *sum = ir_reduce_all(b, OP_sum, ir_select(b, valid, loss, ir_scalar(b, d, 0)));
-	Value *count = ir_reduce_all(b, OP_sum, weight ? ir_select(b, valid, weight, ir_scalar(b, d, 0))
-						       : ir_cast(b, valid, DT_I32));
-	count = ir_cast(b, whole(b, count, samples), d);
+	Value *count = ir_cast(b, count_valid(b, n, valid, weight, training), d);
 	/* A batch without a valid target has loss 0, not NaN. */
 	count = weight ? ir_select(b, ir_binary_c(b, OP_gt, count, 0), count, ir_scalar(b, d, 1))
 		       : ir_binary_c(b, OP_max, count, 1);

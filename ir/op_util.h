@@ -48,6 +48,9 @@ Value *op_count(Builder *b, const Type *t, const IntList *axes, DType d);
 /* 1/sqrt(variance + eps) of x over `axes`, kept; biased. *var: the variance. */
 Value *op_inverse_deviation(Builder *b, Value *x, Value *mean, const IntList *axes, double eps,
 			    Value **var);
+/* What a cross_entropy's valid targets count for, over the whole batch where `training`: their number, i32[], or the
+ * weights of their classes added up. */
+Value *op_target_count(Builder *b, const Node *n, bool training);
 /* Checks that argument i holds one number a channel: [channels] of argument 0's dtype. */
 bool op_channel_arg(const Node *n, int i, int64_t channels, char why[256]);
 /* x's type with `axes` made 1. */

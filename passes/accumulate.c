@@ -214,6 +214,10 @@ static void analyse(Split *s)
 		classify(s, n);
 	while (mark_state(s))
 		;
+	/* An update that waits for a sum of the last loop (a gate) takes one more. */
+	for (const Node *n = s->body->first; n; n = n->next)
+		if (n->op == OP_assign && depends(facts(n->arg[1])) && facts(n->arg[1])->stage == s->stages)
+			s->stages++;
 	if (!s->stats.len)
 		s->stats = s->echo;
 }

@@ -12,6 +12,7 @@
  * (the sum of their classes' weights, where it has weights), else of samples. */
 #include "expand.h"
 #include "precision.h"
+#include "targets.h"
 
 /* ---- macros ---- */
 
@@ -150,6 +151,7 @@ static bool make_step(Func *forward)
 	if (!f)
 		return false;
 	remove_outputs(f, "loss");
+	targets_gate(f);
 	if (!expand_func(f, true))
 		return false;
 	ir_dce(f);

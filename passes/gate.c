@@ -38,3 +38,24 @@ void gate_assigns(Module *m, Node *first, Value *ok)
 		n->arg[1] = ir_select(&b, ok, n->arg[1], n->arg[0]);
 	}
 }
+
+static bool is_statistic(const Module *m, const Node *n)
+{
+	const Node *var = n->op == OP_assign ? n->arg[0]->def : NULL;
+	return var && var->op == OP_var && ir_find_var(m, ir_str(var, "name"))->role == VAR_STAT;
+}
+
+void gate_statistics(Builder *b, Func *f, Value *ok)
+{
+	Node *last = f->body->last;
+	for (Node *n = f->body->first, *next; n; n = next) {
+		next = n == last ? NULL : n->next;
+		if (!is_statistic(b->m, n))
+			continue;
+		Builder at = *b;
+		at.span = n->span;
+		at.flags = n->flags;
+		ir_assign(&at, n->arg[0], ir_select(&at, ok, n->arg[1], n->arg[0]));
+		ir_unlink(n);
+	}
+}

@@ -453,6 +453,7 @@ static bool build_updates(Optimizer *o, Func *step)
 	ir_assign(&o->b, count, o->t);
 	if (ok) {
 		gate_assigns(o->m, before->next, ok);
+		gate_statistics(&o->b, step, ok);
 		ir_output(&o->b, "skipped", ir_unary(&o->b, OP_not, ok));
 	}
 	return o->good && !o->b.failed;

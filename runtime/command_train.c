@@ -61,7 +61,7 @@ typedef struct Session {
 	int64_t evaluated; /* step of the last evaluation; -1 */
 	EvalResult eval;
 	double last_loss, outside_checked;
-	int skips; /* in a row */
+	int skips, empties; /* steps in a row without an update; of them those without a valid target */
 	double start;
 } Session;
 
@@ -214,10 +214,10 @@ static void metrics_step(Session *s, const StepResult *r)
 	if (r->has_lr)
 		json_num(&j, "lr", r->lr);
 	json_num(&j, "seconds", r->seconds);
-	if (r->has_scale) {
+	if (r->has_scale)
 		json_num(&j, "scale", r->scale);
+	if (r->has_skipped)
 		json_bool(&j, "skipped", r->skipped);
-	}
 	put_eval(s, &j, s->t.state.step);
 	json_end(&j);
 	write_metrics(s, &j);
@@ -253,6 +253,7 @@ static void final_metrics(Session *s, int64_t measured, bool interrupted)
 	json_int(&j, "steps", t->state.step);
 	json_num(&j, "loss", s->last_loss);
 	put_eval(s, &j, t->state.step);
+	json_int(&j, "skipped_steps", s->progress.skipped);
 	json_int(&j, "arena_bytes", t->plan->arena_bytes);
 	json_int(&j, "arena_high_water_bytes", measured);
 	json_bool(&j, "high_water_scanned", d->check_memory);
@@ -449,9 +450,13 @@ static bool check_step(Session *s, const StepResult *r, const RunBad *bad, Fail 
 		return false;
 	}
 	s->skips = r->skipped ? s->skips + 1 : 0;
+	s->empties = r->empty ? s->empties + 1 : 0;
+	if (s->empties >= SKIPS_MAX)
+		return fail(f, EXIT_INPUT, "no batch has a valid target, for ten steps in a row, at step %" PRId64 ": training stops",
+			    s->t.state.step);
 	if (s->skips >= SKIPS_MAX)
 		return not_finite(s, f, "the gradient, for ten steps in a row,", NAN);
-	bool may_skip = r->skipped && r->scale > 1;
+	bool may_skip = r->skipped && (r->empty || r->scale > 1);
 	if (!isfinite(r->loss) && !may_skip)
 		return not_finite(s, f, "the loss", r->loss);
 	return true;

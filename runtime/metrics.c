@@ -201,6 +201,8 @@ static void show(Progress *p, int64_t step, const StepResult *r, double now)
 		append(line, sizeof line, &n, "  lr %.3g", r->lr);
 	if (r->has_scale)
 		append(line, sizeof line, &n, "  scale %g", r->scale);
+	if (p->skipped)
+		append(line, sizeof line, &n, "  %" PRId64 " skipped", p->skipped);
 	append(line, sizeof line, &n, "  %.0f %s/s  %s", rate,
 	       p->tokens_per_sample ? "tokens" : "samples", memory_text(p->bytes, memory));
 	if (per_second > 0 && step < p->total)
@@ -217,6 +219,7 @@ static void show(Progress *p, int64_t step, const StepResult *r, double now)
 
 void progress_step(Progress *p, int64_t step, const StepResult *r)
 {
+	p->skipped += r->skipped;
 	if (p->quiet)
 		return;
 	double now = seconds_now();

@@ -31,6 +31,7 @@ typedef struct Progress {
 	int64_t samples_per_step;
 	int64_t tokens_per_sample; /* > 0: the rate counts tokens */
 	int64_t bytes;             /* memory to show */
+	int64_t skipped;           /* steps of this run that updated nothing */
 	bool open;                 /* a terminal line without its end */
 } Progress;
 

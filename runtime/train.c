@@ -137,14 +137,16 @@ static bool begin_step(Trainer *t, const PlanFunc *step, Fail *f)
 static bool end_step(Trainer *t, const PlanFunc *step, StepResult *r, Fail *f)
 {
 	int back = (int)(t->begun - t->state.step) - 1;
-	double skipped = 0, started = t->started[t->state.step % DEVICE_CALLS];
+	double skipped = 0, empty = 0, started = t->started[t->state.step % DEVICE_CALLS];
 	if (!device_wait(t->device, step, back, f))
 		return false;
 	run_output(t->device, step, back, "loss", &r->loss);
 	r->has_grad_norm = run_output(t->device, step, back, "grad_norm", &r->grad_norm);
 	r->has_lr = run_output(t->device, step, back, "lr", &r->lr);
 	r->has_scale = run_output(t->device, step, back, "scale", &r->scale);
-	r->skipped = run_output(t->device, step, back, "skipped", &skipped) && skipped != 0;
+	r->has_skipped = run_output(t->device, step, back, "skipped", &skipped);
+	r->skipped = skipped != 0;
+	r->empty = run_output(t->device, step, back, "empty", &empty) && empty != 0;
 	double now = seconds_now();
 	r->seconds = now - (started > t->ended ? started : t->ended);
 	t->ended = now;

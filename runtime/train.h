@@ -39,7 +39,9 @@ typedef struct Trainer {
 
 typedef struct StepResult {
 	double loss, grad_norm, lr, scale;
-	bool has_grad_norm, has_lr, has_scale, skipped;
+	bool has_grad_norm, has_lr, has_scale, has_skipped;
+	bool skipped; /* nothing was updated ... */
+	bool empty;   /* ... since the batch has no valid target */
 	double seconds;
 } StepResult;
 

@@ -66,7 +66,8 @@ static void compile(Test *t, const char *text, const char *precision, int64_t mi
 		       .diag = t->diag,
 		       .dump = stderr,
 		       .precision = precision,
-		       .micro_batch = micro };
+		       .micro_batch = micro,
+		       .allow_microbatch_stats = true };
 	t->m = ir_parse(t->arena, t->diag, t->name, text, strlen(text));
 	bool good = t->m != NULL;
 	for (size_t i = 0; good && i < sizeof pass / sizeof *pass; i++)
@@ -297,6 +298,151 @@ static void test_scales_agree(Test *t)
 	end(t);
 }
 
+/* ---- skipped steps ---- */
+
+/* A convolution with a batch norm before the classes; %s: settings, then what the loss is made of. */
+static const char classes_text[] = "module \"classes\" batch 8 {\n"
+				   "  var \"w\" : f32[6,4] param init uniform(-0.5, 0.5) stream 1\n"
+				   "  var \"g\" : f32[6] param init const(1)\n"
+				   "  var \"b\" : f32[6] param init const(0)\n"
+				   "  var \"rm\" : f32[6] stat init const(0)\n"
+				   "  var \"rv\" : f32[6] stat init const(1)\n"
+				   "  var \"v\" : f32[3,6] param init uniform(-0.5, 0.5) stream 2\n"
+				   "  section train {lr = 0.1, ema = 0.9, clip_norm = 0.5, %s}\n"
+				   "  section data d npy {t_type = \"u8\"}\n"
+				   "  func @forward batch 8 {\n"
+				   "    %%0 = var {name = \"w\"} : f32[6,4]\n"
+				   "    %%1 = var {name = \"g\"} : f32[6]\n"
+				   "    %%2 = var {name = \"b\"} : f32[6]\n"
+				   "    %%3 = var {name = \"rm\"} : f32[6]\n"
+				   "    %%4 = var {name = \"rv\"} : f32[6]\n"
+				   "    %%5 = var {name = \"v\"} : f32[3,6]\n"
+				   "    %%6 = input {name = \"x\"} : f32[8',4]\n"
+				   "    %%7 = matmul %%6, %%0 {ta = false, tb = true} : f32[8',6]\n"
+				   "    %%8 = batch_norm %%7, %%1, %%2, %%3, %%4 {eps = 1e-05, momentum = 0.1} : f32[8',6]\n"
+				   "    %%9 = matmul %%8, %%5 {ta = false, tb = true} : f32[8',3]\n"
+				   "    %%10 = input {name = \"t\"} : i32[8']\n"
+				   "    %%11 = cross_entropy %%9, %%10 {ignore = -100, smoothing = 0} : f32[]\n"
+				   "%s"
+				   "  }\n"
+				   "}\n";
+
+static const char one_loss[] = "    output %11 {name = \"loss\"}\n";
+static const char two_losses[] = "    %12 = input {name = \"t2\"} : i32[8']\n"
+				 "    %13 = cross_entropy %9, %12 {ignore = -100, smoothing = 0} : f32[]\n"
+				 "    %14 = const {value = 0.5} : f32[]\n"
+				 "    %15 = mul %13, %14 : f32[]\n"
+				 "    %16 = add %11, %15 : f32[]\n"
+				 "    output %16 {name = \"loss\"}\n";
+static const char weighted_loss[] = "    %12 = const {value = 0.5} : f32[3]\n"
+				    "    %13 = cross_entropy %9, %10, %12 {ignore = -100, smoothing = 0.1} : f32[]\n"
+				    "    output %13 {name = \"loss\"}\n";
+static const char penalty_loss[] = "    %12 = mul %5, %5 : f32[3,6]\n"
+				   "    %13 = sum %12 {axes = [0,1], keep = false} : f32[]\n"
+				   "    %14 = add %11, %13 : f32[]\n"
+				   "    output %14 {name = \"loss\"}\n";
+static const char mean_beside[] = "    %12 = mul %9, %9 : f32[8',3]\n"
+				  "    %13 = batch_mean %12 : f32[]\n"
+				  "    %14 = add %11, %13 : f32[]\n"
+				  "    output %14 {name = \"loss\"}\n";
+static const char bytes_loss[] = "    %12 = input {name = \"d.t\"} : i32[8']\n"
+				 "    %13 = cross_entropy %9, %12 {ignore = -100, smoothing = 0} : f32[]\n"
+				 "    output %13 {name = \"loss\"}\n";
+
+static void set_targets(Test *t, const char *name, const double *v)
+{
+	Type type = type_make(DT_I32, 1, (int64_t[]){ 8 });
+	memcpy(interp_slot(&t->env, &t->env.inputs, name, &type)->v, v, 8 * sizeof *v);
+}
+
+static void classes(Test *t, const char *settings, const char *loss, const char *precision, int64_t micro)
+{
+	t->env = (InterpEnv){ .arena = t->arena, .seed = 5 };
+	compile(t, arena_printf(t->arena, classes_text, settings, loss), precision, micro);
+	fill(input(t, "x", 8, 4), 8 * 4, 11);
+}
+
+static const double all[8] = { 0, 1, 2, 0, 1, 2, 0, 1 }, one[8] = { -100, -100, -100, -100, -100, 2, -100, -100 },
+		    none[8] = { -100, -100, -100, -100, -100, -100, -100, -100 };
+
+/* An overflow of one sample, with a dynamic or a static scale: nothing changes, not what a batch norm remembers either;
+ * also where it takes its statistics over micro-batches. */
+static void test_statistics(Test *t)
+{
+	for (int k = 0; k < 4; k++) {
+		int64_t micro = k & 1 ? 4 : 0;
+		begin(t, arena_printf(t->arena, "statistics at an overflow, micro-batches of %d, %s scale", (int)micro,
+				      k & 2 ? "static" : "dynamic"));
+		classes(t, k & 2 ? "loss_scale = 128.0" : "loss_scale_interval = 100", one_loss, "fp16", micro);
+		set_targets(t, "t", all);
+		for (int step = 0; step < 4; step++) {
+			bool bad = step == 2;
+			InterpSlot *before = copy_vars(t);
+			input(t, "x", 8, 4)[5 * 4] = bad ? INFINITY : 0.25 * step;
+			run(t, "step");
+			check_skip(t, before, bad);
+			check(t, bad || var(t, "rm", 0) != interp_find(before, "rm")->v[0], "step %d: rm stays", step);
+			double scale = k & 2 ? 128 : step < 2 ? 65536 : 32768;
+			check(t, output(t, "scale") == scale, "step %d: scale %g", step, output(t, "scale"));
+		}
+		end(t);
+	}
+}
+
+/* A batch without a valid target changes nothing and is a skip; one target is enough. */
+static void test_empty(Test *t)
+{
+	static const char *const precision[] = { "fp32", "bf16", "fp16" };
+	static const char *const loss[] = { one_loss, weighted_loss, penalty_loss };
+	for (int k = 0; k < 18; k++) {
+		int64_t micro = k % 2 ? 2 : 0;
+		begin(t, arena_printf(t->arena, "an empty batch in %s, loss %d, micro-batches of %d", precision[k / 2 % 3],
+				      k / 6, (int)micro));
+		classes(t, k % 4 == 3 ? "loss_scale_init = 64.0, optimizer = \"sgd\", momentum = 0.9"
+				   : "loss_scale_init = 64.0, lr_kind = \"cosine\"", loss[k / 6],
+			precision[k / 2 % 3], micro);
+		static const double *const batches[] = { all, none, one, none, none, all };
+		int updates = 0;
+		for (int i = 0; i < 6; i++) {
+			set_targets(t, "t", batches[i]);
+			InterpSlot *before = copy_vars(t);
+			run(t, "step");
+			check_skip(t, before, batches[i] == none);
+			check(t, output(t, "empty") == (batches[i] == none), "step %d: empty is %g", i, output(t, "empty"));
+			check(t, isfinite(output(t, "loss")), "step %d: loss %g", i, output(t, "loss"));
+			updates += batches[i] != none;
+			check(t, var(t, "dlc.step", 0) == updates, "step %d: t %g", i, var(t, "dlc.step", 0));
+		}
+		end(t);
+	}
+}
+
+/* Of two losses both must be empty; no gate where a part of the loss has data whatever the targets, or where no target can
+ * be left out. */
+static void test_parts(Test *t)
+{
+	begin(t, "two losses");
+	classes(t, "seed = 1", two_losses, "fp32", 0);
+	for (int k = 0; k < 4; k++) {
+		set_targets(t, "t", k & 1 ? one : none);
+		set_targets(t, "t2", k & 2 ? all : none);
+		InterpSlot *before = copy_vars(t);
+		run(t, "step");
+		check_skip(t, before, k == 0);
+	}
+	end(t);
+	for (int k = 0; k < 2; k++) {
+		begin(t, k ? "targets from bytes" : "a mean beside the classes");
+		classes(t, "seed = 1", k ? bytes_loss : mean_beside, "fp32", 0);
+		set_targets(t, "t", none);
+		set_targets(t, "d.t", all);
+		run(t, "step");
+		check(t, isnan(output(t, "skipped")), "there is a gate");
+		check(t, var(t, "dlc.step", 0) == 1, "t %g", var(t, "dlc.step", 0));
+		end(t);
+	}
+}
+
 /* ---- precisions of blocks ---- */
 
 /* The network with a mark on its first `marked` operations; of them the last two are the second product and the loss. */
@@ -458,6 +604,9 @@ int main(void)
 	test_largest(&t);
 	test_one_overflow(&t);
 	test_scales_agree(&t);
+	test_statistics(&t);
+	test_empty(&t);
+	test_parts(&t);
 	test_block_is_run(&t);
 	test_block_within(&t);
 	test_accumulation(&t);
