@@ -22,7 +22,7 @@ static bool is_unsigned_field(const Module *m, const char *input)
 	const Section *s = dot ? ir_find_section(m, "data", arena_strndup(m->arena, input, (size_t)(dot - input))) : NULL;
 	if (!s)
 		return false;
-	if (!strcmp(s->type, "bytes") || !strcmp(s->type, "tokens") || !strcmp(s->type, "idx"))
+	if (!strcmp(s->type, "bytes") || !strcmp(s->type, "tokens") || !strcmp(s->type, "text") || !strcmp(s->type, "idx"))
 		return true;
 	const char *type = ir_setting_str(s, arena_printf(m->arena, "%s_type", dot + 1), "");
 	return type[0] == 'u';

@@ -180,7 +180,7 @@ const DataMap *data_map(DataSet *s, const char *path, const char *shown, Fail *f
 		return NULL;
 	if (is_gzip(fd)) {
 		close(fd);
-		if (!cache_file(path, "raw", cache_gunzip, cached, sizeof cached, f) ||
+		if (!cache_file(path, "raw", cache_gunzip, NULL, cached, sizeof cached, f) ||
 		    !open_file(cached, &fd, &st, f))
 			return NULL;
 	}
@@ -255,6 +255,12 @@ static uint16_t u16_at(const unsigned char *p, int64_t i)
 	return (uint16_t)(p[2 * i] | p[2 * i + 1] << 8);
 }
 
+static int64_t u32_at(const unsigned char *p, int64_t i)
+{
+	p += 4 * i;
+	return (int64_t)p[0] | (int64_t)p[1] << 8 | (int64_t)p[2] << 16 | (int64_t)p[3] << 24;
+}
+
 /* Element j of a field; files need not align their elements. */
 static double value_at(PlanDType t, const unsigned char *p, int64_t j)
 {
@@ -298,20 +304,20 @@ static void integer_range(PlanDType t, double *low, double *high)
 			      : 9.3e18;
 }
 
-/* No value of the samples is above `high`: the quick look at the short types that text comes in. */
+/* No value of the samples is above `high`, nor below 0: the quick look at the types that text comes in. */
 static bool all_below(const DataField *d, int64_t samples, double high)
 {
-	int most = 0;
-	if (d->dtype != PD_U8 && d->dtype != PD_U16)
+	int64_t most = 0;
+	if (d->dtype != PD_U8 && d->dtype != PD_U16 && d->dtype != PD_I32)
 		return false;
 	for (int64_t i = 0; i < samples; i++) {
 		const unsigned char *p = d->base + i * d->stride;
 		for (int64_t j = 0; j < d->elems; j++) {
-			int v = d->dtype == PD_U8 ? p[j] : u16_at(p, j);
+			int64_t v = d->dtype == PD_U8 ? p[j] : d->dtype == PD_U16 ? u16_at(p, j) : u32_at(p, j);
 			most = v > most ? v : most;
 		}
 	}
-	return most <= high;
+	return (double)most <= high;
 }
 
 /* Integers that the graph uses as numbers of rows or classes, or that must fit a smaller type. Windows that roam also
@@ -329,7 +335,7 @@ static bool check_values(const PlanInput *in, const DataField *d, bool roams, Fa
 		low = 0;
 		high = (double)(in->limit - 1);
 	}
-	if (whole && file_low >= low && (file_high <= high || all_below(d, samples, high)))
+	if (whole && ((file_low >= low && file_high <= high) || (low <= 0 && all_below(d, samples, high))))
 		return true;
 	for (int64_t i = 0; i < samples; i++)
 		for (int64_t j = 0; j < d->elems; j++) {
@@ -390,6 +396,7 @@ static DataOpenFn format(const char *type)
 		DataOpenFn open;
 	} formats[] = { { "bytes", data_open_bytes },
 			{ "tokens", data_open_tokens },
+			{ "text", data_open_text },
 			{ "idx", data_open_idx },
 			{ "npy", data_open_npy },
 			{ "raw", data_open_raw },
@@ -401,8 +408,12 @@ static DataOpenFn format(const char *type)
 }
 
 /* The settings that say where samples come from. All others are part of the graph. */
-static bool settled_at_run(const char *key)
+static bool settled_at_run(const char *type, const char *key)
 {
+	if (!strcmp(type, "text") && (!strcmp(key, "vocab") || !strcmp(key, "merges")))
+		return true;
+	if (!strcmp(key, "bits"))
+		return true;
 	static const char *const keys[] = { "dir",    "file",   "test_file", "x",         "y",
 					    "test_x", "test_y", "header",    "validation",
 					    "crop",   "flip" };
@@ -422,7 +433,7 @@ static bool unknown_setting(const PlanData *d, const char *key, Fail *f)
 	     d->type, key);
 	const char *sign = "";
 	for (int j = 0; j < d->nsettings; j++)
-		if (settled_at_run(d->settings[j].key)) {
+		if (settled_at_run(d->type, d->settings[j].key)) {
 			fail_add(f, "%s %s", sign, d->settings[j].key);
 			sign = ",";
 		}
@@ -438,7 +449,7 @@ static bool check_overrides(const Plan *plan, const DataOverride *o, int no, Fai
 		if (k < plan->ndata) {
 			const PlanData *d = &plan->data[k];
 			const char *key = o[i].key ? o[i].key : main_key(d->type);
-			if (!o[i].key || (settled_at_run(key) &&
+			if (!o[i].key || (settled_at_run(d->type, key) &&
 					  plan_setting(d->settings, d->nsettings, key)))
 				continue;
 			return unknown_setting(d, key, f);
@@ -456,7 +467,7 @@ static bool check_overrides(const Plan *plan, const DataOverride *o, int no, Fai
 
 bool data_is_text(const char *type)
 {
-	return !strcmp(type, "bytes") || !strcmp(type, "tokens");
+	return !strcmp(type, "bytes") || !strcmp(type, "tokens") || !strcmp(type, "text");
 }
 
 static Data *data_new(const Plan *plan, Fail *f)

@@ -1,6 +1,6 @@
 /* The cache of unpacked and converted data files.
  *
- * A file that cannot be mapped as it is (`.gz`, CSV) is rewritten once, under a temporary name, and
+ * A file that cannot be mapped as it is (`.gz`, CSV, text that becomes tokens) is rewritten once, under a temporary name, and
  * renamed when it is whole; so a name in the cache always stands for complete contents. Its name
  * holds a hash of the original's real path, size and time of change: an altered original gets
  * another cache file. */
@@ -57,8 +57,9 @@ static bool cache_directory(char *out, size_t size)
 	return usable_directory(out);
 }
 
-bool cache_gunzip(const char *path, int fd, Fail *f)
+bool cache_gunzip(const char *path, int fd, void *ctx, Fail *f)
 {
+	(void)ctx;
 	gzFile in = gzopen(path, "rb");
 	if (!in)
 		return fail(f, EXIT_FILES, "%s: %s", path, strerror(errno));
@@ -88,7 +89,7 @@ bool cache_gunzip(const char *path, int fd, Fail *f)
 	return ok;
 }
 
-bool cache_file(const char *path, const char *kind, CacheMake make, char *out, size_t out_size,
+bool cache_file(const char *path, const char *kind, CacheMake make, void *ctx, char *out, size_t out_size,
 		Fail *f)
 {
 	char real[PATH_MAX], dir[PATH_MAX], temp[PATH_MAX];
@@ -116,7 +117,7 @@ bool cache_file(const char *path, const char *kind, CacheMake make, char *out, s
 	if (fd < 0)
 		return fail(f, EXIT_FILES, "cannot write the cache file %s: %s", temp,
 			    strerror(errno));
-	bool ok = make(path, fd, f);
+	bool ok = make(path, fd, ctx, f);
 	if (close(fd) && ok)
 		ok = fail(f, EXIT_FILES, "cannot write the cache file %s: %s", temp,
 			  strerror(errno));

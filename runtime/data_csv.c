@@ -169,13 +169,15 @@ static bool convert_file(const char *path, int fd, bool header, Fail *f)
 	return ok;
 }
 
-static bool convert_plain(const char *path, int fd, Fail *f)
+static bool convert_plain(const char *path, int fd, void *ctx, Fail *f)
 {
+	(void)ctx;
 	return convert_file(path, fd, false, f);
 }
 
-static bool convert_headed(const char *path, int fd, Fail *f)
+static bool convert_headed(const char *path, int fd, void *ctx, Fail *f)
 {
+	(void)ctx;
 	return convert_file(path, fd, true, f);
 }
 
@@ -185,7 +187,7 @@ static bool open_split(DataSet *s, const PlanInput *in, const char *path, bool h
 	char cached[4096];
 	uint64_t head[2];
 	if (!cache_file(path, header ? "csvh" : "csv", header ? convert_headed : convert_plain,
-			cached, sizeof cached, f))
+			NULL, cached, sizeof cached, f))
 		return false;
 	const DataMap *map = data_map(s, cached, path, f);
 	if (!map)

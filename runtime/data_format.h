@@ -4,6 +4,7 @@
 #ifndef DLC_RUNTIME_DATA_FORMAT_H
 #define DLC_RUNTIME_DATA_FORMAT_H
 
+#include "bpe.h"
 #include "data.h"
 
 /* A file, mapped read-only. */
@@ -50,6 +51,7 @@ typedef bool (*DataOpenFn)(DataSet *s, const PlanInput *in, DataField both[SPLIT
 
 bool data_open_bytes(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
 bool data_open_tokens(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
+bool data_open_text(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
 bool data_open_idx(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
 bool data_open_npy(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
 bool data_open_raw(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f);
@@ -72,15 +74,22 @@ const DataMap *data_map(DataSet *s, const char *path, const char *shown, Fail *f
 /* Moves the last `fraction` of the training samples into the test split. */
 bool data_hold_out(DataField both[SPLITS], double fraction, const char *name, Fail *f);
 
+/* ---- data_bpe.c ----------------------------------------------------------------------------- */
+
+/* The vocabulary that the settings `vocab` and `merges` name. */
+Bpe *data_vocabulary(const DataSet *s, Fail *f);
+/* A text as a file of token ids, of 32 bits each where *wide, else of 16. */
+const DataMap *data_encode(DataSet *s, const char *path, bool *wide, Fail *f);
+
 /* ---- data_cache.c --------------------------------------------------------------------------- */
 
 /* The cache file that stands for `path` (by its real path, size, time of change and `kind`), made
  * by `make` where it does not exist yet: `make` writes to fd. Gives the cache file's path in `out`.
  */
-typedef bool (*CacheMake)(const char *path, int fd, Fail *f);
-bool cache_file(const char *path, const char *kind, CacheMake make, char *out, size_t out_size,
+typedef bool (*CacheMake)(const char *path, int fd, void *ctx, Fail *f);
+bool cache_file(const char *path, const char *kind, CacheMake make, void *ctx, char *out, size_t out_size,
 		Fail *f);
 /* A CacheMake that unpacks gzip. */
-bool cache_gunzip(const char *path, int fd, Fail *f);
+bool cache_gunzip(const char *path, int fd, void *ctx, Fail *f);
 
 #endif

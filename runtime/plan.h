@@ -150,7 +150,7 @@ typedef struct PlanSetting {
 
 typedef struct PlanData {
 	const char *name; /* "text" */
-	const char *type; /* bytes tokens idx npy raw csv */
+	const char *type; /* bytes tokens text idx npy raw csv */
 	const PlanSetting *settings;
 	int32_t nsettings;
 } PlanData;

@@ -11,6 +11,7 @@
  * alone. */
 #include "command.h"
 
+#include "data_format.h"
 #include "metrics.h"
 
 #include <inttypes.h>
@@ -27,7 +28,8 @@ typedef struct Sampler {
 	const PlanFunc *func;
 	const PlanOutput *logits;
 	int input;        /* the one that holds the window */
-	bool bytes;       /* tokens are bytes of text, else numbers */
+	bool bytes;       /* tokens are bytes of text, else numbers ... */
+	Bpe *bpe;         /* ... unless there is a vocabulary */
 	int64_t window, vocab;
 	int64_t filled;   /* tokens in the window */
 	int32_t *token;   /* the window */
@@ -65,7 +67,13 @@ static bool find_window(Sampler *s, Fail *f)
 	if (s->input < 0)
 		return fail(f, EXIT_FILES, "the predictions of this model read no data");
 	const PlanInput *in = &plan->inputs[s->input];
-	s->bytes = !strcmp(plan->data[in->data].type, "bytes");
+	const PlanData *data = &plan->data[in->data];
+	s->bytes = !strcmp(data->type, "bytes");
+	if (!strcmp(data->type, "text")) {
+		DataSet set = { .plan = plan, .decl = data, .override = s->o->data, .noverride = s->o->ndata };
+		if (!(s->bpe = data_vocabulary(&set, f)))
+			return false;
+	}
 	s->window = in->ndim ? in->dim[0] : 1;
 	return true;
 }
@@ -181,17 +189,47 @@ static void append(Sampler *s, int64_t token)
 
 static void print(const Sampler *s, int64_t token)
 {
-	if (s->bytes)
+	size_t n = 0;
+	const unsigned char *text = s->bpe ? bpe_token(s->bpe, token, &n) : NULL;
+	if (s->bpe)
+		fwrite(text ? text : (const unsigned char *)"", 1, n, stdout);
+	else if (s->bytes)
 		putchar((int)token);
 	else
 		printf("%" PRId64 " ", token);
 	fflush(stdout);
 }
 
-/* --prompt: text for a model of bytes, numbers for one of tokens. Without one, a line's end or token 0. */
+typedef struct Prompt {
+	Sampler *s;
+	bool shown;
+	Fail *f;
+} Prompt;
+
+/* A BpeSink. */
+static bool take_prompt(void *ctx, const int32_t *id, size_t n)
+{
+	Prompt *p = ctx;
+	for (size_t i = 0; i < n; i++) {
+		if (id[i] >= p->s->vocab)
+			return fail(p->f, EXIT_FILES, "--prompt: token %d, the model knows 0 to %" PRId64, (int)id[i],
+				    p->s->vocab - 1);
+		append(p->s, id[i]);
+		if (p->shown)
+			print(p->s, id[i]);
+	}
+	return true;
+}
+
+/* --prompt: text for a model of bytes or with a vocabulary, numbers for one of tokens. Without one, a line's end or token 0. */
 static bool read_prompt(Sampler *s, Fail *f)
 {
 	const char *p = s->o->prompt;
+	if (s->bpe) {
+		const char *text = p && *p ? p : "\n";
+		Prompt to = { s, p && *p, f };
+		return bpe_encode(s->bpe, (const unsigned char *)text, strlen(text), take_prompt, &to, f);
+	}
 	if (!p) {
 		append(s, s->bytes ? '\n' : 0);
 		return true;
@@ -255,6 +293,7 @@ int command_sample(const Plan *plan, const Options *o)
 		return report(&f);
 	bool ok = prepare(&s, &f) && load_for_use(&s.t, &weights, &f) && check_causal(&s, &f) &&
 		  read_prompt(&s, &f) && generate(&s, &f);
+	bpe_close(s.bpe);
 	free(s.token);
 	free(s.place);
 	free(s.weight);

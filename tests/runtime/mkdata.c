@@ -126,14 +126,15 @@ int main(int argc, char **argv)
 			fputc(letter(i), f);
 	} else if (!strcmp(argv[1], "tokens")) {
 		const char *end = strrchr(argv[2], '.');
-		if (end && !strcmp(end, ".llmc"))
+		int wide = end && strstr(end, "32");
+		if (end && strstr(end, ".llmc"))
 			for (int i = 0; i < 256; i++)
-				little_endian(f, i == 0   ? 20240520
-						 : i == 1 ? 1
+				little_endian(f, i == 0   ? (wide ? 20240801 : 20240520)
+						 : i == 1 ? (wide ? 7 : 1)
 						 : i == 2 ? (uint32_t)n
 							  : 0, 4);
 		for (int i = 0; i < n; i++)
-			little_endian(f, (uint32_t)(i == n - 1 && extra >= 0 ? extra : letter(i)), 2);
+			little_endian(f, (uint32_t)(i == n - 1 && extra >= 0 ? extra : letter(i)), wide ? 4 : 2);
 	}
 	return fclose(f) ? 2 : 0;
 }

@@ -211,13 +211,18 @@ static const PlanVar vars[] = {
 		.key = K, .kind = 'i', .i = V \
 	}
 #if defined(DATA_BYTES) || defined(DATA_TOKENS)
-#ifdef DATA_BYTES
+#if defined(DATA_BYTES)
 #define TYPE "bytes"
+#define MORE
+#elif defined(DATA_TEXT)
+#define TYPE "text"
+#define MORE , TEXT("vocab", ""), TEXT("merges", "")
 #else
 #define TYPE "tokens"
+#define MORE , WHOLE("bits", 0)
 #endif
 static const PlanSetting settings[] = { TEXT("file", ""), TEXT("test_file", ""), WHOLE("window", F),
-					NUMBER("validation", 0.1) };
+					NUMBER("validation", 0.1) MORE };
 static const PlanInput inputs[] = {
 	{ .name = "d.tokens",
 	  .field = "tokens",
