@@ -25,7 +25,6 @@ typedef struct CuGraphExec_ *CuGraphExec;
 enum { /* CUDA_ERROR_* */
 	CU_OUT_OF_MEMORY = 2,
 	CU_NO_DEVICE = 100,
-	CU_NO_BINARY = 209,
 	CU_UNSUPPORTED_PTX = 222,
 	/* What a kernel did is told by a later call: illegal address, ... launch failed. */
 	CU_KERNEL_FIRST = 700,
@@ -33,7 +32,7 @@ enum { /* CUDA_ERROR_* */
 };
 enum { /* CU_DEVICE_ATTRIBUTE_* */ CU_CAPABILITY_MAJOR = 75, CU_CAPABILITY_MINOR = 76, CU_SHARED_OPTIN = 97 };
 enum { /* CU_FUNC_ATTRIBUTE_* */ CU_FUNC_REGISTERS = 4, CU_FUNC_DYNAMIC_SHARED = 8 };
-enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_TIMED = 0, CU_EVENT_UNTIMED = 2, CU_CAPTURE_RELAXED = 2 };
+enum { CU_STREAM_APART = 1, CU_EVENT_TIMED = 0, CU_EVENT_UNTIMED = 2, CU_CAPTURE_RELAXED = 2 };
 enum { /* CU_JIT_* */ CU_JIT_LOG = 5, CU_JIT_LOG_BYTES = 6 };
 
 /* The driver must offer this version of CUDA: graphs instantiated with flags. */

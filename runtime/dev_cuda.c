@@ -177,7 +177,7 @@ static bool open_parts(Device *d, const Plan *plan, const DeviceOptions *o, Fail
 	return cuda_open(&d->api, f) && choose_card(d, o->number, f) &&
 	       CUDA(d, f, "the card's context", DevicePrimaryCtxRetain, &d->context, d->card) &&
 	       CUDA(d, f, "the card's context", CtxSetCurrent, d->context) &&
-	       CUDA(d, f, "the stream", StreamCreate, &d->stream, CU_STREAM_NON_BLOCKING) &&
+	       CUDA(d, f, "the stream", StreamCreate, &d->stream, CU_STREAM_APART) &&
 	       load_modules(d, f) && get_arena(d, f) && cuda_measure(d, f);
 }
 

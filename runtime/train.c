@@ -190,34 +190,55 @@ typedef struct Totals {
 	bool has_accuracy, has_top;
 } Totals;
 
-static bool eval_batch(Trainer *t, const PlanFunc *func, DataSplit split, int64_t first,
-		       Totals *sum, Fail *f)
+static bool begin_batch(Trainer *t, const PlanFunc *func, DataSplit split, int64_t first, Fail *f)
 {
 	DataCursor cursor = data_at_sample(t->data, split, first);
 	RunCall call = call_of(t, &cursor);
-	double loss = 0, weight = (double)func->batch, correct, counted = weight, top = 0;
-	if (!run_whole(t, func, &call, f))
+	if (!device_call(t->device, func, &call, f))
 		return false;
-	if (call.bad.step)
-		return fail(f, EXIT_INPUT,
-			    "evaluation: %s (%s) is not finite at sample %lld or after",
-			    call.bad.step->name, call.bad.step->source, (long long)first);
-	run_output(t->device, func, 0, "loss", &loss);
-	run_output(t->device, func, 0, "weight", &weight);
+	return !call.bad.step ||
+	       fail(f, EXIT_INPUT, "evaluation: %s (%s) is not finite at sample %lld or after",
+		    call.bad.step->name, call.bad.step->source, (long long)first);
+}
+
+/* Adds what the batch that was begun `back` batches ago has found. */
+static bool end_batch(Trainer *t, const PlanFunc *func, int back, Totals *sum, Fail *f)
+{
+	double loss = 0, weight = (double)func->batch, correct, counted = weight, top = 0;
+	if (!device_wait(t->device, func, back, f))
+		return false;
+	run_output(t->device, func, back, "loss", &loss);
+	run_output(t->device, func, back, "weight", &weight);
 	if (weight > 0) { /* a batch without a valid target has no mean */
 		sum->loss += loss * weight;
 		sum->weight += weight;
 	}
-	if (run_output(t->device, func, 0, "correct", &correct)) {
-		if (!run_output(t->device, func, 0, "counted", &counted))
+	if (run_output(t->device, func, back, "correct", &correct)) {
+		if (!run_output(t->device, func, back, "counted", &counted))
 			counted = weight;
 		sum->correct += correct;
 		sum->counted += counted;
 		sum->has_accuracy = true;
-		sum->has_top = run_output(t->device, func, 0, "correct_top", &top);
+		sum->has_top = run_output(t->device, func, back, "correct_top", &top);
 		sum->top += top;
 	}
 	return true;
+}
+
+/* Whole batches of `func` from sample *at on, as many at once as the device takes. */
+static bool eval_batches(Trainer *t, const PlanFunc *func, DataSplit split, int64_t *at, int64_t n, Totals *sum,
+			 Fail *f)
+{
+	int under_way = 0, most = t->check_nan ? 1 : device_info(t->device)->calls;
+	for (;;) {
+		for (; under_way < most && *at + func->batch <= n; *at += func->batch, under_way++)
+			if (!begin_batch(t, func, split, *at, f))
+				return false;
+		if (under_way == 0)
+			return true;
+		if (!end_batch(t, func, --under_way, sum, f))
+			return false;
+	}
 }
 
 /* A function over whole batches, and its one-sample form for the tail (NULL where the plan has
@@ -241,17 +262,15 @@ bool trainer_eval(Trainer *t, DataSplit split, EvalResult *r, Fail *f)
 {
 	const PlanFunc *full, *tail;
 	int64_t n;
+	assert(!trainer_busy(t));
 	*r = (EvalResult){ .loss = NAN };
 	if (!functions_of(t, "eval", "eval1", &full, &tail, f) || !split_samples(t, split, &n, f))
 		return false;
 	Totals sum = { 0 };
 	int64_t at = 0;
-	for (; at + full->batch <= n; at += full->batch)
-		if (!eval_batch(t, full, split, at, &sum, f))
-			return false;
-	for (; tail && at < n; at += tail->batch)
-		if (!eval_batch(t, tail, split, at, &sum, f))
-			return false;
+	if (!eval_batches(t, full, split, &at, n, &sum, f) ||
+	    (tail && !eval_batches(t, tail, split, &at, n, &sum, f)))
+		return false;
 	r->loss = sum.weight > 0 ? sum.loss / sum.weight : NAN;
 	r->has_accuracy = sum.has_accuracy;
 	r->accuracy = sum.counted > 0 ? sum.correct / sum.counted : 0;

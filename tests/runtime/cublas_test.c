@@ -223,7 +223,7 @@ int main(void)
 	    !cuda_ok(&t.cuda, t.cuda.DeviceGet(&card, 0), "card", "0", &f) ||
 	    !cuda_ok(&t.cuda, t.cuda.DevicePrimaryCtxRetain(&context, card), "context", "", &f) ||
 	    !cuda_ok(&t.cuda, t.cuda.CtxSetCurrent(context), "context", "", &f) ||
-	    !cuda_ok(&t.cuda, t.cuda.StreamCreate(&t.stream, CU_STREAM_NON_BLOCKING), "stream", "", &f) ||
+	    !cuda_ok(&t.cuda, t.cuda.StreamCreate(&t.stream, CU_STREAM_APART), "stream", "", &f) ||
 	    !cuda_ok(&t.cuda, t.cuda.MemAlloc(&t.arena, ARENA), "memory", "", &f) ||
 	    !(t.lib = cublas_lib_open(&f))) {
 		printf("FAIL  open: %s\n0 passed, 1 failed\n", f.text);
