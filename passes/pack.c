@@ -14,7 +14,7 @@
 
 #include <stdlib.h>
 
-static const double ESCALATION_WORK = 1e8; /* pairs */
+static const double ESCALATION_WORK = 3e7; /* pairs */
 static const int64_t ORDERS_WORK = 8000000; /* unions: no further order after so many */
 
 /* A rectangle is noted at about so many places (pack_space.c). Of very many rectangles gaps below such a part of the height are not worth
@@ -132,12 +132,14 @@ static PackSpace *make_space(Packer *p, Arena *scratch, int64_t floor)
 	int64_t least = INT64_MAX;
 	double lives = 0;
 
+	if (p->n <= VERY_MANY)
+		return pack_space_few(scratch, p->n);
 	for (size_t i = 0; i < p->n; i++) {
 		lives += p->hi[i] - p->lo[i];
 		if (p->r[i].size < least)
 			least = p->r[i].size;
 	}
-	if (p->n > VERY_MANY && least < floor / SMALL_GAP)
+	if (least < floor / SMALL_GAP)
 		least = floor / SMALL_GAP;
 	while (width < positions && lives > PLACES * (double)p->n * width)
 		width *= 2;

@@ -38,6 +38,8 @@ PackProblem *pack_problem(Arena *a, const PackRect *r, size_t n, int64_t most);
  * count as taken. A rectangle is noted once for each `width` positions that it lives: the smaller, the quicker are searches, and the slower is taking. */
 typedef struct PackSpace PackSpace;
 PackSpace *pack_space(Arena *a, int32_t positions, int32_t width, int64_t least);
+/* The same for at most so many rectangles: quicker up to some thousands. */
+PackSpace *pack_space_few(Arena *a, size_t most);
 void pack_space_clear(PackSpace *s);
 void pack_space_take(PackSpace *s, int32_t lo, int32_t hi, int64_t offset, int64_t size);
 /* The lowest offset where `size` bytes are free over all of [lo, hi), or of the smallest hole that is large enough (the lowest

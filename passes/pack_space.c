@@ -10,7 +10,9 @@
  * union: sorted, apart, and gaps too small to be of use closed. Over a long time nearly all is taken at some time, so the unions
  * have few spans, whereas a long life meets half of all rectangles. The cut gives what lives long to a short time as one union.
  *
- * A search walks up the offsets: `top` jumps over every span that leaves less than `size` above it, until no union has one. */
+ * A search walks up the offsets: `top` jumps over every span that leaves less than `size` above it, until no union has one.
+ *
+ * Up to a few thousand rectangles one list of all, by ascending offset, is quicker than any tree. */
 #include "pack_parts.h"
 
 typedef struct Span64 {
@@ -28,10 +30,19 @@ typedef struct Walk {
 	int32_t i, n;
 } Walk;
 
+enum { FEW_WORK = 16 }; /* so many of the list are passed by in the time of a union */
 enum { WALKS = 4 * 32 }; /* two paths down the tree, and a node beside each of theirs */
+
+/* A placed rectangle, in the list of all. */
+typedef struct Placed {
+	Span64 span;
+	int32_t lo, hi;
+} Placed;
 
 struct PackSpace {
 	Arena *arena;
+	Placed *all;        /* NULL: there is a tree */
+	int32_t nall;
 	int32_t leaves;     /* a power of two; node i has the children 2i and 2i + 1 */
 	int32_t cut;        /* the first node of those on the cut */
 	int64_t least;      /* gaps below are closed */
@@ -40,6 +51,14 @@ struct PackSpace {
 	int32_t nwalks;
 	int64_t work;
 };
+
+PackSpace *pack_space_few(Arena *a, size_t most)
+{
+	PackSpace *s = ARENA_NEW(a, PackSpace);
+
+	s->all = ARENA_ARRAY(a, most + 1, Placed);
+	return s;
+}
 
 PackSpace *pack_space(Arena *a, int32_t positions, int32_t width, int64_t least)
 {
@@ -59,6 +78,7 @@ PackSpace *pack_space(Arena *a, int32_t positions, int32_t width, int64_t least)
 
 void pack_space_clear(PackSpace *s)
 {
+	s->nall = 0;
 	for (int32_t i = 0; i < 2 * s->leaves; i++)
 		s->over[i].n = s->touch[i].n = 0;
 }
@@ -138,8 +158,30 @@ static void take_below(PackSpace *s, int32_t v, int32_t from, int32_t to, int32_
 		take_below(s, 2 * v + 1, mid, to, lo, hi, span);
 }
 
+/* Into the list, behind those of the same offset. */
+static void list(PackSpace *s, Placed placed)
+{
+	int32_t lo = 0, hi = s->nall;
+
+	while (lo < hi) {
+		int32_t mid = (lo + hi) / 2;
+
+		if (s->all[mid].span.from <= placed.span.from)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	memmove(&s->all[lo + 1], &s->all[lo], (size_t)(s->nall - lo) * sizeof *s->all);
+	s->all[lo] = placed;
+	s->nall++;
+}
+
 void pack_space_take(PackSpace *s, int32_t lo, int32_t hi, int64_t offset, int64_t size)
 {
+	if (s->all) {
+		list(s, (Placed){ { offset, offset + size }, lo, hi });
+		return;
+	}
 	take_below(s, 1, 0, s->leaves, lo, hi, (Span64){ offset, offset + size });
 }
 
@@ -192,10 +234,34 @@ static int64_t next_free(PackSpace *s, int64_t top, int64_t size, int64_t *end)
 	return top;
 }
 
+static int64_t find_listed(PackSpace *s, int32_t lo, int32_t hi, int64_t size, bool tightest)
+{
+	int64_t best = 0, slack = INT64_MAX, top = 0;
+
+	s->work += s->nall / FEW_WORK;
+	for (int32_t k = 0; k < s->nall; k++) {
+		const Placed *p = &s->all[k];
+
+		if (p->lo >= hi || p->hi <= lo)
+			continue;
+		if (p->span.from - top >= size && p->span.from - top - size < slack) {
+			best = top;
+			slack = p->span.from - top - size;
+			if (!tightest)
+				return best;
+		}
+		if (p->span.to > top)
+			top = p->span.to;
+	}
+	return slack < INT64_MAX ? best : top;
+}
+
 int64_t pack_space_find(PackSpace *s, int32_t lo, int32_t hi, int64_t size, bool tightest)
 {
 	int64_t best = 0, slack = INT64_MAX, top = 0, end;
 
+	if (s->all)
+		return find_listed(s, lo, hi, size, tightest);
 	s->nwalks = 0;
 	collect(s, 1, 0, s->leaves, lo, hi);
 	do {

@@ -30,7 +30,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { GAPS_AT_ONCE = 400000, PATIENCE = 16, WORK_AN_OP = 6000, MOST_DESCENTS = 256 };
+enum { GAPS_AT_ONCE = 400000, PATIENCE = 16, WORK_AN_OP = 2000, TIRED = 3, MOST_DESCENTS = 256 };
 
 typedef struct Candidate {
 	double score;       /* the lower the better */
@@ -46,6 +46,7 @@ typedef struct Search {
 	int32_t descent;    /* its number */
 	double bias;        /* how far tastes differ in it */
 	int64_t work;       /* of the descents before it */
+	int64_t enough;     /* work in one descent */
 	int32_t round;      /* of remembered costs */
 	int64_t target;
 	int64_t *live;      /* by stage */
@@ -53,6 +54,7 @@ typedef struct Search {
 	VEC(Candidate) cand;
 	VEC(Sketch) plans;
 	VEC(int32_t) made;
+	int32_t *noted, stamp; /* by buffer: the last time it was marked */
 	Arena *scratch;
 } Search;
 
@@ -132,8 +134,31 @@ static double taste(const Search *s, int32_t buf)
 	return 1 + s->bias * (double)((x ^ (x >> 31)) >> 40) / (double)(1 << 24);
 }
 
-/* Seconds by byte and stage that dropping a gap costs; INFINITY where it cannot be done or does not help. */
-static double drop_score(Search *s, int32_t buf, int32_t i)
+/* Looks at dropping a gap, and remembers what it finds. */
+static void look(Search *s, int32_t buf, int32_t i, Effect *e)
+{
+	Mark *m = &s->s->buf[buf].at[i];
+
+	m->round = s->round;
+	m->version = s->s->stage[m[1].stage].version;
+	m->cost = INFINITY;
+	if (!stages_try(s->s, buf, i, s->target, e))
+		return;
+	m->cost = e->seconds - e->shared;
+	m->rise = e->right - peaks_at(&s->s->peaks, m[1].stage);
+}
+
+/* By how many bytes its end is then further above the target. */
+static double harm(const Search *s, const Mark *m)
+{
+	int64_t was = peaks_at(&s->s->peaks, m[1].stage), is = was + m->rise;
+
+	return (double)((is > s->target ? is : s->target) - (was > s->target ? was : s->target));
+}
+
+/* Seconds by byte and stage that dropping a gap costs; INFINITY where it cannot be done or does not help. What was found before is taken
+ * for true while the bundle at its end is the same, or has been looked at for this target: `anew` asks again. */
+static double drop_score(Search *s, int32_t buf, int32_t i, bool anew)
 {
 	Mark *m = &s->s->buf[buf].at[i];
 	double bytes = (double)s->t->buf[buf].bytes;
@@ -142,21 +167,15 @@ static double drop_score(Search *s, int32_t buf, int32_t i)
 	bool beside = m->stage == peak || m[1].stage == peak;
 	Effect e;
 
-	if (beside || m->round != s->round) {
-		int64_t was = peaks_at(&s->s->peaks, m[1].stage), most = s->target;
-
-		m->round = s->round;
-		m->cost = m->harm = INFINITY;
-		if (!stages_try(s->s, buf, i, s->target, &e))
-			return INFINITY;
-		m->cost = e.seconds - e.shared;
-		m->harm = (double)((e.right > most ? e.right : most) - (was > most ? was : most)) / bytes;
-		if (beside && m->stage == peak)
+	if (anew || beside || (m->round != s->round && m->version != s->s->stage[m[1].stage].version)) {
+		look(s, buf, i, &e);
+		if (beside && m->stage == peak && m->cost < INFINITY)
 			relief += (double)(stages_peak(s->s) - e.left) / bytes;
 	}
-	if (!(relief > m->harm) || s->s->seconds + m->cost > s->limit)
+	relief -= m->cost < INFINITY ? harm(s, m) / bytes : relief;
+	if (!(relief > 0) || s->s->seconds + m->cost > s->limit)
 		return INFINITY;
-	return m->cost > 0 ? (m->cost + 1e-12) / (bytes * (relief - m->harm)) * taste(s, buf) : m->cost - 1e-12;
+	return m->cost > 0 ? (m->cost + 1e-12) / (bytes * relief) * taste(s, buf) : m->cost - 1e-12;
 }
 
 static void gather_drops(Search *s)
@@ -171,7 +190,7 @@ static void gather_drops(Search *s)
 
 			if (m->held && (m->stage == peak || m[1].stage == peak ||
 			                s->above[m[1].stage] > s->above[m->stage + 1]))
-				add_candidate(s, drop_score(s, b, i), b, m->stage);
+				add_candidate(s, drop_score(s, b, i, false), b, m->stage);
 		}
 	}
 }
@@ -229,7 +248,22 @@ static bool hold_if_good(Search *s, int32_t buf, int32_t i)
 	return false;
 }
 
-/* Values that the bundle makes, and that a neighbouring stage makes too, are held from one to the other. */
+/* Marks what the bundle of a stage makes. */
+static void note_bundle(Search *s, int32_t stage)
+{
+	const Stage *st = &s->s->stage[stage];
+
+	s->stamp++;
+	for (int32_t k = 0; k < st->n; k++) {
+		const TOp *op = &s->t->op[st->step[k].op];
+
+		for (int32_t d = 0; d < op->ndef; d++)
+			if ((st->step[k].wanted >> d) & 1)
+				s->noted[op->def[d]] = s->stamp;
+	}
+}
+
+/* Values that the bundle makes since it was noted, and that a neighbouring stage makes too, are held from one to the other. */
 static void share_replays(Search *s, int32_t stage)
 {
 	const Stage *st = &s->s->stage[stage];
@@ -241,7 +275,7 @@ static void share_replays(Search *s, int32_t stage)
 		const TOp *op = &s->t->op[st->step[k].op];
 
 		for (int32_t d = 0; d < op->ndef; d++)
-			if ((st->step[k].wanted >> d) & 1)
+			if (((st->step[k].wanted >> d) & 1) && s->noted[op->def[d]] != s->stamp)
 				vec_push(s->scratch, &s->made, op->def[d]);
 	}
 	for (size_t k = 0; k < s->made.len; k++) {
@@ -274,9 +308,9 @@ static bool take(Search *s, const Candidate *c, bool first, double next)
 	}
 	if (!first && (m->stage + 1 == right || peak_within(s, m) <= s->target))
 		return false; /* others have made room there */
-	m->round = 0;
-	if (drop_score(s, c->buf, i) > fmax(c->score > 0 ? c->score * 1.05 : 0, next))
+	if (drop_score(s, c->buf, i, true) > fmax(c->score > 0 ? c->score * 1.05 : 0, next))
 		return false;
+	note_bundle(s, right);
 	if (!stages_flip(s->s, c->buf, i))
 		return false;
 	share_replays(s, right);
@@ -309,7 +343,7 @@ static bool evict(Search *s)
 	int stale = 0;
 
 	s->round++;
-	while (stages_peak(s->s) > s->target && stale < PATIENCE) {
+	while (stages_peak(s->s) > s->target && stale < PATIENCE && s->s->work < s->enough) {
 		double sum = count_above(s);
 		size_t most, done = 0;
 
@@ -455,8 +489,9 @@ static Search begin(const Timeline *t, Arena *a, Arena *scratch, double max_seco
 }
 
 /* Descends from the plan without replays to the smallest that can be reached, each target a little below the last peak. */
-static void descend(Search *s, double ratio)
+static void descend(Search *s, double stride)
 {
+	s->enough = RECOMPUTE_WORK / 2 + WORK_AN_OP * (int64_t)s->t->nops;
 	arena_reset(s->scratch);
 	s->cand.at = NULL;
 	s->cand.len = s->cand.cap = 0;
@@ -464,15 +499,19 @@ static void descend(Search *s, double ratio)
 	s->made.len = s->made.cap = 0;
 	s->s = stages_new(s->t, s->scratch);
 	s->live = ARENA_ARRAY(s->scratch, s->t->nops, int64_t);
+	s->noted = ARENA_ARRAY(s->scratch, s->t->nbufs, int32_t);
+	s->stamp = 0;
 	s->above = ARENA_ARRAY(s->scratch, s->t->nops + 1, double);
 	s->work += 16 * ((int64_t)s->t->nops + s->t->nbufs);
 	do {
-		s->target = (int64_t)((double)(stages_peak(s->s) + s->t->var_bytes) * ratio) - s->t->var_bytes;
+		double tired = (double)s->s->work / (double)s->enough; /* then longer strides: to get far is worth more than to note all */
+
+		s->target = (int64_t)((double)(stages_peak(s->s) + s->t->var_bytes) * (1 - stride * (1 + TIRED * tired))) - s->t->var_bytes;
 		if (s->target > 0 && evict(s))
 			restore(s);
 		note_plan(s);
 		stages_keep(s->s);
-	} while (s->target > 0 && stages_peak(s->s) <= s->target && s->s->work < RECOMPUTE_WORK + WORK_AN_OP * (int64_t)s->t->nops);
+	} while (s->target > 0 && stages_peak(s->s) <= s->target && s->s->work < s->enough);
 	s->work += s->s->work;
 }
 
@@ -490,7 +529,7 @@ Trajectory recompute_trajectory(const Timeline *t, Arena *a, double max_seconds,
 	Trajectory tr;
 	do { /* of three descents the second and the third take longer strides */
 		s.bias = biases[s.descent % 4];
-		descend(&s, 1 - stride(t->nops) * (1 + s.descent % 3));
+		descend(&s, stride(t->nops) * (1 + s.descent % 3));
 		s.descent++;
 	} while (s.work + s.work / s.descent < work && s.descent < MOST_DESCENTS && s.plans.len > 2);
 	tr = pool(&s);

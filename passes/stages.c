@@ -18,7 +18,7 @@
 
 #include <assert.h>
 
-enum { MAX_BUNDLE = 1024 };
+enum { MAX_BUNDLE = 256 };
 enum { IN = 1, OUT = 2, MARKED = 4 };
 
 typedef enum ChangeKind { SET_HELD, SET_REPLAY, INSERT_MARK, REMOVE_MARK, ADD_BYTES, SET_INNER, SET_BUNDLE } ChangeKind;
@@ -449,6 +449,7 @@ static void install(Stages *s, int32_t t)
 
 	record(s, (Change){ .kind = SET_BUNDLE, .a = t, .stage = old });
 	st->n = s->n;
+	st->version = ++s->versions;
 	st->starts = s->started;
 	st->step = NULL;
 	st->room = 0;
@@ -656,6 +657,7 @@ static void load(Stages *s, const TPlan *p)
 		if (p->step[i].replay)
 			continue;
 		st = &s->stage[t];
+		st->version = ++s->versions;
 		st->n = i - from;
 		st->starts = st->n > 0;
 		if (st->n)

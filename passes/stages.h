@@ -16,8 +16,9 @@ typedef struct Mark {
 	bool original;  /* the operation itself touches the buffer: the mark stays */
 	bool replay;    /* a replay of the bundle reads it or makes it */
 	bool held;      /* over the gap to the next mark; false for the last one */
-	int32_t round;  /* for the search: when it found out ... */
-	double cost, harm; /* ... what dropping the gap costs, in seconds, and in bytes at its end by bytes of the buffer */
+	int32_t round, version; /* for the search: when it found out, and of what bundle at the gap's end, ... */
+	double cost;    /* ... what dropping the gap costs in seconds (INFINITY: it cannot be dropped) ... */
+	int64_t rise;   /* ... and by how many bytes its end then is higher */
 } Mark;
 
 typedef struct Marks {
@@ -28,6 +29,7 @@ typedef struct Marks {
 typedef struct Stage {
 	TStep *step;    /* the bundle; never written once it is there */
 	int32_t n, room; /* `room`: size class of the array */
+	int32_t version; /* another for each bundle that there has been */
 	bool starts;    /* it may make buffers that nobody here reads, to be held on */
 	double seconds;
 	int64_t inner;  /* most bytes at one of its steps, of what the stage touches */
@@ -51,6 +53,7 @@ typedef struct Stages {
 	int32_t n;
 	double step_seconds;
 	bool started;   /* it makes something to be held on */
+	int32_t versions; /* the last one given */
 	int32_t starting; /* the buffer that stages_start is at, -1 none */
 	int32_t epoch;
 	int32_t *made, *state_of, *step_of, *slot_of; /* epochs and numbers, by buffer; step_of by op */
