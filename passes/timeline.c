@@ -265,22 +265,20 @@ static void add_block(Build *b, const Block *block)
 
 /* ---- what can be laid out ---- */
 
-static int32_t uses_in(const Block *b, const Value *root)
+/* Counts for each storage root, by Value.id, the nodes' operands that read it, a loop's own ones included. */
+static void count_uses(const Block *b, int32_t *uses)
 {
-	int32_t n = 0;
-
-	for (const Node *u = b->first; u; u = u->next) {
-		for (int i = 0; i < u->nargs; i++)
-			n += ir_view_root(u->arg[i], NULL) == root && !ir_is_view(u);
-		if (u->op == OP_loop)
-			n += uses_in(u->body, root);
+	for (const Node *n = b->first; n; n = n->next) {
+		for (int i = 0; i < n->nargs && !ir_is_view(n); i++)
+			uses[ir_view_root(n->arg[i], NULL)->id]++;
+		if (n->op == OP_loop)
+			count_uses(n->body, uses);
 	}
-	return n;
 }
 
 /* The bytes that start a carried value are written by every trip: they must be the loop's alone, and what a trip
- * leaves there must be made in the body. */
-static bool loop_plannable(const Func *f, const Node *n)
+ * leaves there must be made in the body. `carried`: by Value.id, the number of what is carried already, from 1. */
+static bool loop_plannable(const Func *f, const Node *n, const int32_t *uses, int32_t *carried)
 {
 	Diag *d = f->module->diag;
 
@@ -288,30 +286,36 @@ static bool loop_plannable(const Func *f, const Node *n)
 		Value *start = ir_view_root(n->arg[i], NULL), *next = ir_view_root(n->body->last->arg[i], NULL);
 		bool made = next == n->body->param[i] || (next->def && next->def->parent == n->body);
 
-		if (is_var(start) || !start->def || uses_in(f->body, start) != 1) {
+		if (is_var(start) || !start->def || uses[start->id] != 1) {
 			diag_error(d, n->span, "loop: carried value %d starts from a value that is not its own "
 			           "(a variable, or read elsewhere too)", i);
 			return false;
 		}
-		if (!made || is_var(next) || (next != n->body->param[i] && uses_in(n->body, next) < 1)) {
+		if (!made || is_var(next) || (next != n->body->param[i] && uses[next->id] < 1)) {
 			diag_error(d, n->span, "loop: carried value %d is not made in the body", i);
 			return false;
 		}
-		for (int k = 0; k < i; k++)
-			if (ir_view_root(n->body->last->arg[k], NULL) == next) {
-				diag_error(d, n->span, "loop: carried values %d and %d are one value", k, i);
-				return false;
-			}
+		if (carried[next->id]) {
+			diag_error(d, n->span, "loop: carried values %d and %d are one value", carried[next->id] - 1, i);
+			return false;
+		}
+		carried[next->id] = i + 1;
 	}
 	return true;
 }
 
-bool timeline_plannable(const Func *f)
+static bool loops_plannable(const Func *f, Arena *scratch)
 {
+	int32_t nvalues, *uses, *carried;
+
+	ir_number(f, &nvalues);
+	uses = ARENA_ARRAY(scratch, nvalues, int32_t);
+	carried = ARENA_ARRAY(scratch, nvalues, int32_t);
+	count_uses(f->body, uses);
 	for (const Node *n = f->body->first; n; n = n->next) {
 		if (n->op != OP_loop)
 			continue;
-		if (!loop_plannable(f, n))
+		if (!loop_plannable(f, n, uses, carried))
 			return false;
 		for (const Node *k = n->body->first; k; k = k->next)
 			if (k->op == OP_loop) {
@@ -320,6 +324,15 @@ bool timeline_plannable(const Func *f)
 			}
 	}
 	return true;
+}
+
+bool timeline_plannable(const Func *f)
+{
+	Arena *scratch = arena_new();
+	bool good = loops_plannable(f, scratch);
+
+	arena_free(scratch);
+	return good;
 }
 
 Timeline *timeline_build(Arena *a, Func *f, const PassCtx *cx)
