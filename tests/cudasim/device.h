@@ -1,6 +1,6 @@
 // The simulator's text in front of each kernel file: what NVRTC has built in, for g++.
 //
-// Every load and store of the kernel calls dl_sim_access (libcuda.so.1) through g++'s hooks for kernel addresses; barriers, warp
+// Every load and store of the kernel calls dl_sim_access (libcuda.so.1) through the hooks that g++ has for finding races; barriers, warp
 // operations, tensor cores and asynchronous copies are calls. See entry.h for what follows once macros are expanded.
 #define DL_SIM 1
 #define __CUDACC__ 1
@@ -17,7 +17,7 @@
 #define __align__(n) __attribute__((aligned(n)))
 
 #define DL_SIM_HIDDEN __attribute__((visibility("hidden")))
-#define DL_SIM_PLAIN __attribute__((no_sanitize_address, no_sanitize("bounds,alignment")))
+#define DL_SIM_PLAIN __attribute__((no_sanitize("thread,bounds,alignment")))
 #define DL_SIM_AT int dl_line = __builtin_LINE(), const char *dl_file = __builtin_FILE()
 
 typedef decltype(sizeof(0)) size_t;
@@ -29,20 +29,20 @@ void dl_sim_index(size_t index, const void *pc);
 void dl_sim_misaligned(const void *site, size_t a, const void *pc);
 void *dl_sim_memcpy(void *to, const void *from, size_t n, const void *pc);
 void *dl_sim_memset(void *to, int value, size_t n, const void *pc);
-#define DL_SIM_HOOK(n) \
-	DL_SIM_HIDDEN DL_SIM_PLAIN void __asan_load##n##_noabort(size_t a) { dl_sim_access(a, n, 0, __builtin_return_address(0)); } \
-	DL_SIM_HIDDEN DL_SIM_PLAIN void __asan_store##n##_noabort(size_t a) { dl_sim_access(a, n, 1, __builtin_return_address(0)); }
-DL_SIM_HOOK(1)
-DL_SIM_HOOK(2)
-DL_SIM_HOOK(4)
-DL_SIM_HOOK(8)
-DL_SIM_HOOK(16)
+#define DL_SIM_HOOK(name, how) \
+	DL_SIM_HIDDEN DL_SIM_PLAIN void __tsan_##name##1(size_t a) { dl_sim_access(a, 1, how, __builtin_return_address(0)); } \
+	DL_SIM_HIDDEN DL_SIM_PLAIN void __tsan_##name##2(size_t a) { dl_sim_access(a, 2, how, __builtin_return_address(0)); } \
+	DL_SIM_HIDDEN DL_SIM_PLAIN void __tsan_##name##4(size_t a) { dl_sim_access(a, 4, how, __builtin_return_address(0)); } \
+	DL_SIM_HIDDEN DL_SIM_PLAIN void __tsan_##name##8(size_t a) { dl_sim_access(a, 8, how, __builtin_return_address(0)); } \
+	DL_SIM_HIDDEN DL_SIM_PLAIN void __tsan_##name##16(size_t a) { dl_sim_access(a, 16, how, __builtin_return_address(0)); }
+DL_SIM_HOOK(read, 0)
+DL_SIM_HOOK(write, 1)
+DL_SIM_HOOK(unaligned_read, 4)
+DL_SIM_HOOK(unaligned_write, 5)
 #undef DL_SIM_HOOK
-DL_SIM_HIDDEN DL_SIM_PLAIN void __asan_loadN_noabort(size_t a, size_t n) { dl_sim_access(a, n, 0, __builtin_return_address(0)); }
-DL_SIM_HIDDEN DL_SIM_PLAIN void __asan_storeN_noabort(size_t a, size_t n) { dl_sim_access(a, n, 1, __builtin_return_address(0)); }
-DL_SIM_HIDDEN void __asan_handle_no_return(void) {}
-DL_SIM_HIDDEN void __asan_init(void) {}
-DL_SIM_HIDDEN void __asan_version_mismatch_check_v8(void) {}
+DL_SIM_HIDDEN DL_SIM_PLAIN void __tsan_read_range(size_t a, size_t n) { dl_sim_access(a, n, 4, __builtin_return_address(0)); }
+DL_SIM_HIDDEN DL_SIM_PLAIN void __tsan_write_range(size_t a, size_t n) { dl_sim_access(a, n, 5, __builtin_return_address(0)); }
+DL_SIM_HIDDEN void __tsan_init(void) {}
 DL_SIM_HIDDEN void __ubsan_handle_out_of_bounds(void *, size_t index) { dl_sim_index(index, __builtin_return_address(0)); }
 DL_SIM_HIDDEN void __ubsan_handle_type_mismatch_v1(void *site, size_t a) { dl_sim_misaligned(site, a, __builtin_return_address(0)); }
 DL_SIM_HIDDEN DL_SIM_PLAIN void *memcpy(void *to, const void *from, size_t n) { return dl_sim_memcpy(to, from, n, __builtin_return_address(0)); }

@@ -144,6 +144,14 @@ K ok_race_after(float *x, float *y, int n)
 	s[T] = v;
 	y[T] = v;
 }
+K bad_race_twice(float *x, float *y, int n) // reads and writes one element: both count
+{
+	__shared__ float s[64];
+	s[T] = x[T];
+	__syncthreads();
+	s[T] += 1.0f;
+	y[T] = s[T ^ n];
+}
 K bad_race_both(float *x, float *y, int n)
 {
 	__shared__ float s;

@@ -251,8 +251,7 @@ static bool compile(const char *dir, const Options *x)
 {
 	static const char *const fixed[] = {
 		"g++", "-x", "c++", "-O1", "-g1", "-w", "-fPIC", "-shared", "-nostdlib", "-fno-exceptions", "-fno-rtti", "-fno-gnu-unique", "-fvisibility=hidden",
-		"-fno-strict-aliasing", "-fno-threadsafe-statics", "-fsanitize=kernel-address", "--param", "asan-instrumentation-with-call-threshold=0", "--param", "asan-stack=0",
-		"--param", "asan-globals=0", "-fsanitize=bounds,alignment", "-Wl,--build-id=none",
+		"-fno-strict-aliasing", "-fno-threadsafe-statics", "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-fsanitize=bounds,alignment", "-Wl,--build-id=none",
 	};
 	char in[300], out[300];
 	const char *args[MAX_ARGS + 40] = {0};

@@ -156,10 +156,10 @@ static size_t region_limit(const Exec *x, const Region *g)
 void dl_sim_access(uintptr_t a, size_t n, int how, const void *pc)
 {
 	Exec *x = &sim_exec;
-	if (a - x->stack_lo < x->stack_hi - x->stack_lo) {
-		if (n <= x->stack_hi - a)
-			return;
-	}
+	bool loose = how & ACCESS_LOOSE;
+	how &= ~ACCESS_LOOSE;
+	if (a - x->stack_lo < x->stack_hi - x->stack_lo && n <= x->stack_hi - a)
+		return;
 	const Region *near = NULL;
 	Region *g = region_find(a, &near);
 	if (n == 0 || !x->launch)
@@ -174,7 +174,7 @@ void dl_sim_access(uintptr_t a, size_t n, int how, const void *pc)
 		violation(CUDA_ERROR_ILLEGAL_ADDRESS, pc, "%s %zu bytes that are no %s of this step, at %s", how == ACCESS_READ ? "reads" : "writes", n,
 			  how == ACCESS_READ ? "operand or result" : "result or variable", where);
 	}
-	if (n <= 16 && (n & (n - 1)) == 0 && (a & (n - 1)) != 0) {
+	if (!loose && n <= 16 && (n & (n - 1)) == 0 && (a & (n - 1)) != 0) {
 		char where[240];
 		describe_address(where, sizeof where, a);
 		violation(CUDA_ERROR_MISALIGNED_ADDRESS, pc, "misaligned: %s %zu bytes at %s, which is no multiple of %zu",

@@ -209,7 +209,7 @@ void mma_complete(WarpOp *const *ops, int first);
 void async_drop(Thread *t);
 
 /* Access of the running thread; atomics do not race with one another. pc: for the line of source. */
-enum { ACCESS_READ = 0, ACCESS_WRITE = 1, ACCESS_ATOMIC = 2 };
+enum { ACCESS_READ = 0, ACCESS_WRITE = 1, ACCESS_ATOMIC = 2, ACCESS_LOOSE = 4 }; /* LOOSE, added: aligned to less than its size */
 void dl_sim_access(uintptr_t a, size_t n, int how, const void *pc);
 void shadow_async(uintptr_t a, size_t n, bool pending); /* the bytes of a cp.async: on their way; arrived */
 

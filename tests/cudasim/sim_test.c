@@ -168,6 +168,8 @@ static const Case cases[] = {
 	{"bad_race_warp", 1, 64, 0, 0, 719, "race in shared memory: reads 4 bytes at shared 's'", NULL},
 	{"ok_race_after", 1, 64, 0, 0, 0, "", reversed},
 	{"bad_race_after", 1, 64, 0, 0, 719, "race in shared memory: ", NULL},
+	{"bad_race_twice", 1, 64, 0, 0, 0, "", NULL},
+	{"bad_race_twice", 1, 64, 0, 1, 719, "race in shared memory: ", NULL},
 	{"bad_race_both", 1, 1, 0, 0, 0, "", NULL},
 	{"bad_race_both", 1, 2, 0, 0, 719, "race in shared memory: writes 4 bytes at shared 's' + 0, which thread 0 wrote with no barrier between", NULL},
 	{"ok_race_half", 1, 32, 0, 0, 0, "", NULL},
