@@ -94,30 +94,32 @@ $(filter-out $(CHECK_BIN) $(B)/tests/tensors,$(TEST_BIN)): $(B)/%: $(B)/%.o $(TE
 	$(CC) $(CFLAGS) -o $@ $^ -ldnnl -lz -ljansson -lm $(LDEXTRA)
 
 # The simulated GPU: stand-ins for the driver, NVRTC and cuBLASLt (tests/cudasim/README.md). Nothing of CUDA is needed.
+# Without sanitizers: it switches stacks, and its kernels bring checks of their own.
 CUDASIM     := $(B)/cudasim
+CUDASIM_CC  := $(filter-out -fsanitize% -fno-sanitize%,$(CC))
 CUDASIM_OBJ := $(patsubst tests/cudasim/%.c,$(CUDASIM)/%.o,$(wildcard tests/cudasim/*.c))
-CUDASIM_FLAGS := $(filter-out -fopenmp,$(CFLAGS)) -fPIC -ffp-contract=off -I. -Itests/cudasim
+CUDASIM_FLAGS := $(filter-out -fopenmp -fsanitize% -fno-sanitize%,$(CFLAGS)) -fPIC -ffp-contract=off -I. -Itests/cudasim
 CUDASIM_DRV := $(filter-out %/nvrtc.o %/rewrite.o %/cublaslt.o %_test.o,$(CUDASIM_OBJ))
 CUDASIM_LIB := $(addprefix $(CUDASIM)/,libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13)
 cudasim: $(CUDASIM_LIB)
 $(CUDASIM)/%.o: tests/cudasim/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CUDASIM_FLAGS) -c -o $@ $<
+	$(CUDASIM_CC) $(CUDASIM_FLAGS) -c -o $@ $<
 $(CUDASIM)/%_h.o: tests/cudasim/%.h tools/embed
 	@mkdir -p $(@D)
 	tools/embed cudasim_$*_h $< > $(@:.o=.c)
-	$(CC) -std=c11 -fPIC -c -o $@ $(@:.o=.c)
+	$(CUDASIM_CC) -std=c11 -fPIC -c -o $@ $(@:.o=.c)
 $(CUDASIM)/libcuda.so.1: $(CUDASIM_DRV)
-	$(CC) $(CUDASIM_FLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -lm -ldl -lpthread $(LDEXTRA)
+	$(CUDASIM_CC) $(CUDASIM_FLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ -lm -ldl -lpthread
 $(CUDASIM)/libnvrtc.so.13: $(CUDASIM)/nvrtc.o $(CUDASIM)/rewrite.o $(CUDASIM)/device_h.o $(CUDASIM)/entry_h.o
-	$(CC) $(CUDASIM_FLAGS) -shared -Wl,-soname,libnvrtc.so.13 -o $@ $^ $(LDEXTRA)
+	$(CUDASIM_CC) $(CUDASIM_FLAGS) -shared -Wl,-soname,libnvrtc.so.13 -o $@ $^
 	ln -sf libnvrtc.so.13 $(@D)/libnvrtc.so.12
 $(CUDASIM)/libcublasLt.so.13: $(CUDASIM)/cublaslt.o $(CUDASIM)/libcuda.so.1
-	$(CC) $(CUDASIM_FLAGS) -shared -Wl,-soname,libcublasLt.so.13 -Wl,-rpath,'$$ORIGIN' -o $@ $^ -lm $(LDEXTRA)
+	$(CUDASIM_CC) $(CUDASIM_FLAGS) -shared -Wl,-soname,libcublasLt.so.13 -Wl,-rpath,'$$ORIGIN' -o $@ $^ -lm
 	ln -sf libcublasLt.so.13 $(@D)/libcublasLt.so.12
 CUDASIM_BIN := $(patsubst %.o,%,$(filter %_test.o,$(CUDASIM_OBJ)))
 $(CUDASIM_BIN): %: %.o $(CUDASIM_LIB)
-	$(CC) $(CUDASIM_FLAGS) -o $@ $< -L$(CUDASIM) -l:libcuda.so.1 -l:libnvrtc.so.13 -l:libcublasLt.so.13 -lm $(LDEXTRA)
+	$(CUDASIM_CC) $(CUDASIM_FLAGS) -o $@ $< -L$(CUDASIM) -l:libcuda.so.1 -l:libnvrtc.so.13 -l:libcublasLt.so.13 -lm
 cudasim-test: cudasim $(CUDASIM_BIN)
 
 deps:

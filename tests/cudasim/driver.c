@@ -451,12 +451,21 @@ CUresult cuModuleLoadData(CUmodule *m, const void *image)
 	return driver_leave(e ? e : module_load(m, image));
 }
 
+/* Of the options, the buffer for errors means something. */
 CUresult cuModuleLoadDataEx(CUmodule *m, const void *image, unsigned n, const int *options, void **values)
 {
-	(void)n;
-	(void)options;
-	(void)values;
-	return cuModuleLoadData(m, image);
+	char *log = NULL;
+	size_t bytes = 0;
+	for (unsigned i = 0; i < n; i++) {
+		if (options[i] == CU_JIT_ERROR_LOG_BUFFER)
+			log = values[i];
+		if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+			bytes = (size_t)(uintptr_t)values[i];
+	}
+	CUresult e = cuModuleLoadData(m, image);
+	if (log && bytes)
+		snprintf(log, bytes, "%s", e ? "cudasim: the image does not fit the simulated device" : "");
+	return e;
 }
 
 CUresult cuModuleUnload(CUmodule m)

@@ -362,6 +362,36 @@ K variables(float *x, float *y, int n)
 		counter += n;
 }
 
+template <class A, class B> struct Pair { A a; B b; };
+#define TILE(name, n) __shared__ float name[n][n + 1]
+K declarations(float *x, float *y, int n)
+{
+	TILE(tile, 8);
+	__shared__ Pair<int, Pair<float, short>> pairs[2], one;
+	__shared__ alignas(16) unsigned char raw[sizeof(float) * (4 + 4)];
+	__shared__ volatile int *where, /* a comment; with a semicolon, and [brackets] */ count;
+	extern __shared__ float dynamic[];
+	if (T < 8)
+		tile[T][8] = x[T];
+	if (T == 0) {
+		pairs[1].b.a = 5.0f;
+		one.a = 7;
+		where = &count;
+		*where = 9;
+		((float4 *)raw)[1] = make_float4(1, 2, 3, 4);
+	}
+	dynamic[T] = x[T];
+	__syncthreads();
+	y[T] = tile[T & 7][8] + pairs[1].b.a + (float)one.a + (float)count + ((float *)raw)[4 + (T & 3)] + dynamic[T ^ 1];
+	if (n)
+		tile[0][T + n] = 0.0f; // n = 33: another row, not out of the variable
+}
+K order(float *x, float *y, int n) // the last block to run wins
+{
+	if (T == 0)
+		y[n] = (float)blockIdx.x;
+}
+
 // D = A x B of 16 x 8 x 16 (8 for tf32) integers; A in x[0..], B behind it
 static __device__ u32 pack(float a, float b, int how)
 {

@@ -140,6 +140,15 @@ static bool atomics(const float *y, int n)
 	return true;
 }
 
+static bool declarations(const float *y, int n)
+{
+	(void)n;
+	for (int i = 0; i < 32; i++)
+		if (y[i] != (float)(i & 7) + 5.0f + 7.0f + 9.0f + (float)(1 + (i & 3)) + (float)(i ^ 1))
+			return false;
+	return true;
+}
+
 static const Case cases[] = {
 	{"ok_bounds", 1, 32, 0, NY - 32, 0, "", copied},
 	{"ok_bounds", 1, 32, 0, NY - 31, 700, "ok_bounds at kernels.cu:12: block (0,0,0) thread (31,0,0): writes 4 bytes out of bounds, at allocation 2 + 0x1000, 0 bytes behind its end", NULL},
@@ -208,6 +217,9 @@ static const Case cases[] = {
 	{"ok_dynamic", 1, 32, 49152, 0, 0, "", NULL},
 	{"ok_dynamic", 1, 32, 49168, 0, 1, "49168 bytes of dynamic shared memory, above the 49152 that cuFuncSetAttribute allowed", NULL},
 	{"bad_static_shared", 1, 32, 0, 0, 1, "uses 65536 bytes of static shared memory, above 49152", NULL},
+	{"declarations", 1, 32, 128, 0, 0, "", declarations},
+	{"declarations", 1, 32, 128, 41, 700, "of its array", NULL},
+	{"order", 4, 32, 0, 0, 719, "race in global memory: writes 4 bytes at allocation 2 + 0, which another block wrote", NULL},
 	{"shuffles", 1, 32, 0, 0, 0, "", shuffles},
 	{"barriers", 1, 64, 0, 0, 0, "", barriers},
 	{"sums", 3, 64, 0, 5, 0, "", sums},
@@ -309,6 +321,52 @@ static void all_cases(const char *cubin)
 		}
 }
 
+/* ---- settings ---- */
+
+typedef struct Setting {
+	const char *name, *order, *checks, *arch, *says;
+	int n, want; /* y[n] of the kernel `order` in four blocks; -1: out of bounds */
+	const char *cubin;
+} Setting;
+
+static int set(const void *ctx)
+{
+	const Setting *x = ctx;
+	CUmodule m;
+	CUfunction f;
+	CUdeviceptr y;
+	float h = -1.0f;
+	int n = x->n, optin = 0;
+	setenv("DL_SIM_ORDER", x->order, 1);
+	setenv("DL_SIM_CHECKS", x->checks, 1);
+	start();
+	if (cuModuleLoadData(&m, x->cubin) || cuModuleGetFunction(&f, m, "order") || cuMemAlloc_v2(&y, 4 * NY))
+		return 98;
+	void *args[] = {&y, &y, &n};
+	CUresult e = cuLaunchKernel(f, 4, 1, 1, 32, 1, 1, 0, NULL, args, NULL);
+	e = e ? e : cuCtxSynchronize();
+	if (x->want < 0)
+		return e != CUDA_ERROR_ILLEGAL_ADDRESS;
+	setenv("DL_SIM_ARCH", x->arch, 1);
+	if (e || cuMemcpyDtoH_v2(&h, y + 4 * (unsigned)n, 4) || cuDeviceGetAttribute(&optin, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 0))
+		return 97;
+	fprintf(stderr, "%g %d", (double)h, optin / 1024);
+	return h != (float)x->want;
+}
+
+static void settings(const char *cubin)
+{
+	const Setting v[] = {
+		{"blocks forward", "forward", "bounds", "sm_90", "3 227", 5, 3, cubin},
+		{"blocks in reverse", "reverse", "bounds", "sm_86", "0 99", 5, 0, cubin},
+		{"blocks shuffled", "shuffle:1", "bounds", "sm_80", "0 163", 5, 0, cubin},
+		{"blocks shuffled in another way", "shuffle:2", "bounds", "sm_100", "1 227", 5, 1, cubin},
+		{"bounds alone are still checked", "forward", "bounds", "sm_90", "out of bounds", NY, -1, cubin},
+	};
+	for (size_t i = 0; i < sizeof v / sizeof *v; i++)
+		apart(v[i].name, set, &v[i], 0, v[i].says);
+}
+
 /* ---- what the compiler takes and refuses; which images load ---- */
 
 static void compiler(const char *src)
@@ -324,6 +382,9 @@ static void compiler(const char *src)
 	free(compile("extern \"C\" __global__ void k(float *x) { __shared__ float s = 1.0f; x[0] = s; }\n", good, 5, &r, &log, NULL));
 	check(r == NVRTC_ERROR_COMPILATION && strstr(log, "__shared__"), "an initialised shared variable", "result %d, log %s", r, log);
 	free(log);
+	free(compile("extern \"C\" __global__ void k(float *x) { atomicAdd(x, 1.0f); }\n", good, 5, &r, &log, NULL));
+	check(r == NVRTC_ERROR_COMPILATION && strstr(log, "atomicAdd"), "an atomic sum of floats", "result %d, log %s", r, log);
+	free(log);
 	free(compile(src, arch, 1, &r, &log, NULL));
 	check(r == NVRTC_ERROR_INVALID_OPTION, "an unknown architecture", "result %d", r);
 	free(log);
@@ -333,7 +394,10 @@ static void compiler(const char *src)
 	char *one = compile(src, old, 2, &r, &log, &ptx), *two, *later;
 	CUmodule m;
 	start();
-	check(cuModuleLoadData(&m, one) == CUDA_ERROR_NO_BINARY_FOR_GPU, "a cubin of sm_80 on sm_90", "is not refused");
+	char said[80] = "";
+	const int jit[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+	void *to[] = {said, (void *)(uintptr_t)sizeof said};
+	check(cuModuleLoadDataEx(&m, one, 2, jit, to) == CUDA_ERROR_NO_BINARY_FOR_GPU && said[0], "a cubin of sm_80 on sm_90", "is not refused: %s", said);
 	CUresult e = cuModuleLoadData(&m, ptx);
 	check(e == CUDA_SUCCESS, "PTX of sm_80 on sm_90", "error %d", e);
 	free(ptx);
@@ -408,6 +472,7 @@ int main(int argc, char **argv)
 	check(n > 0 && r == NVRTC_SUCCESS && *log == 0, "kernels.cu", "result %d: %s", r, log);
 	if (r == NVRTC_SUCCESS) {
 		all_cases(cubin);
+		settings(cubin);
 		calls(cubin);
 		compiler(src);
 	}
