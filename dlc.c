@@ -913,7 +913,8 @@ static int run(Command *c, int argc, char **argv)
 		return pack(c);
 	c->backend = backend_find(c->o.target);
 	c->caps = (Capabilities){ .threads = c->o.threads, .strided_attention = c->backend->strided_attention,
-		                  .workspace = c->backend->workspace, .fusable = c->backend->fusable };
+		                  .workspace = c->backend->workspace, .fusable = c->backend->fusable,
+		                  .accumulates = c->backend->accumulates };
 	c->cx.caps = &c->caps;
 	if (c->o.calibrate)
 		return measure_machine(c);

@@ -72,13 +72,15 @@ static const char *declare(Arena *a, const Node *n)
 	return s;
 }
 
-/* Every operand and result, by commas. */
+/* Every operand and result, by commas; NULL for the sum that a product could go on with, where there is none. */
 static const char *names(Arena *a, const Node *n)
 {
 	const char *s = "";
-	for (int i = 0; i < n->nargs + n->nres; i++)
-		s = arena_printf(a, "%s%s%c%d", s, i ? ", " : "", i < n->nargs ? 'a' : 'r',
-				 i < n->nargs ? i : i - n->nargs);
+	bool fresh = ir_ops[n->op].flags & OPF_ACC && !ir_acc(n);
+	for (int i = 0; i < n->nargs; i++)
+		s = arena_printf(a, "%s%sa%d", s, i ? ", " : "", i);
+	for (int i = 0; i < n->nres; i++)
+		s = arena_printf(a, "%s%s%sr%d", s, n->nargs || i ? ", " : "", fresh ? "NULL, " : "", i);
 	return s;
 }
 
@@ -139,7 +141,8 @@ static KernelText embedding_text(Arena *a, const Node *n)
 	return loop_text(a, n, rows, (double)rows * (double)C, body);
 }
 
-/* Threads take blocks of columns, so every sum adds up in order of position. */
+/* Threads take blocks of columns, so every sum adds up in order of position, from 0 or from what it goes on with, which may lie
+ * in the same place. */
 static KernelText embedding_grad_text(Arena *a, const Node *n)
 {
 	const char *t = print_ctype(n->res[0]->type.dtype), *get = "";
@@ -149,11 +152,12 @@ static KernelText embedding_grad_text(Arena *a, const Node *n)
 	long long rows = (long long)type_elems(&n->arg[0]->type), V = (long long)dim(n->res[0], 0),
 		  C = (long long)dim(n->res[0], 1);
 	long long blocks = (C + EMBED_COLUMNS - 1) / EMBED_COLUMNS;
+	const char *start = arena_printf(a, ir_acc(n) ? "memcpy(r0 + r * %lld + c0, a2 + r * %lld + c0, " : "memset(r0 + r * %lld + c0, 0, ", C, C);
 	const char *body = arena_printf(
 		a,
 		"\t\tconst int c0 = (int)u * %d, c1 = c0 + %d < %lld ? c0 + %d : %lld;\n"
-		"\t\tfor (int64_t r = 0; r < %lld; r++)\n"
-		"\t\t\tmemset(r0 + r * %lld + c0, 0, sizeof(%s) * (size_t)(c1 - c0));\n"
+		"\t\tfor (int64_t r = 0; r < %s; r++)\n"
+		"\t\t\t%ssizeof(%s) * (size_t)(c1 - c0));\n"
 		"\t\tfor (int64_t i = 0; i < %lld; i++) {\n"
 		"\t\t\tconst int64_t r = (int64_t)a0[i];\n"
 		"\t\t\tif (r < 0 || r >= %lld)\n"
@@ -162,8 +166,9 @@ static KernelText embedding_grad_text(Arena *a, const Node *n)
 		"\t\t\tfor (int c = c0; c < c1; c++)\n"
 		"\t\t\t\tr0[r * %lld + c] += %s(a1[i * %lld + c]);\n"
 		"\t\t}\n",
-		EMBED_COLUMNS, EMBED_COLUMNS, C, EMBED_COLUMNS, C, V, C, t, rows, V, C, get, C);
-	return loop_text(a, n, blocks, (double)(rows + V) * (double)C, body);
+		EMBED_COLUMNS, EMBED_COLUMNS, C, EMBED_COLUMNS, C,
+		ir_acc(n) ? arena_printf(a, "(r0 == a2 ? 0 : %lld)", V) : arena_printf(a, "%lld", V), start, t, rows, V, C, get, C);
+	return loop_text(a, n, blocks, (double)(rows + (ir_acc(n) ? 0 : V)) * (double)C, body);
 }
 
 static int64_t padded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }

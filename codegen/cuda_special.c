@@ -24,7 +24,7 @@ static int64_t product_workspace(const PlanPrim *p)
 	return bytes > MOST ? MOST : bytes;
 }
 
-bool cuda_library(const Node *n, PlanPrim *p) { return n->op == OP_matmul && library_call(n, p); }
+bool cuda_library(const Node *n, PlanPrim *p) { return n->op == OP_matmul && !ir_acc(n) && library_call(n, p); }
 
 /* ---- kernels ---- */
 
@@ -124,6 +124,8 @@ static KernelText embedding_grad_text(Arena *a, const Node *n)
 
 KernelText cuda_special_text(Arena *a, const Node *n)
 {
+	if (ir_acc(n)) /* Backend.accumulates */
+		return (KernelText){ 0 };
 	switch (n->op) {
 	case OP_max_pool2d:
 	case OP_max_pool2d_grad:

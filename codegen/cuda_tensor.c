@@ -258,7 +258,7 @@ static bool depthwise(const Conv *c) { return c->p.dims[1][1] == 1; }
 
 static bool describe(const Node *n, Conv *c)
 {
-	if (!library_call(n, &c->p) || !has_kernels(type_of(n)))
+	if (ir_acc(n) || !library_call(n, &c->p) || !has_kernels(type_of(n)))
 		return false;
 	const int64_t *x = c->p.dims[0], *w = c->p.dims[1], *y = c->p.dims[2];
 	c->back = n->op == OP_conv2d_grad_x;

@@ -78,7 +78,7 @@ bool library_call(const Node *n, PlanPrim *p)
 {
 	if (ir_ops[n->op].kind != K_MATRIX)
 		return false;
-	*p = (PlanPrim){ .groups = 1 };
+	*p = (PlanPrim){ .groups = 1, .acc = ir_acc(n) != NULL };
 	if (n->op == OP_matmul)
 		describe_matmul(n, p);
 	else

@@ -72,9 +72,10 @@ DL_INLINE void FN(widen_columns)(REAL *to, const STORED *b, int64_t br, int64_t 
 }
 
 /* Tile u of c [batch,M,N] = a b, of TM by TN elements (multiples of 8 and 32); ab.. bc: strides of
- * batch, row and column. c is of the stored type, or f32 where `wide`. */
+ * batch, row and column. c is of the stored type, or f32 where `wide`; then it is sum + a b where there
+ * is a sum, which may be c. */
 static __attribute__((noinline, unused)) void
-FN(matmul)(const int64_t u, const STORED *a, const STORED *b, void *c, REAL *work, int wide,
+FN(matmul)(const int64_t u, const STORED *a, const STORED *b, const float *sum, void *c, REAL *work, int wide,
 	   int64_t M, int64_t N, int64_t K, int64_t ab, int64_t ar, int64_t ac, int64_t bb,
 	   int64_t br, int64_t bc, int TM, int TN)
 {
@@ -100,6 +101,13 @@ FN(matmul)(const int64_t u, const STORED *a, const STORED *b, void *c, REAL *wor
 	for (int i = 0; i < m; i++) {
 		const int64_t at = (g * M + m0 + i) * N + n0;
 		const REAL *const row = wc + i * TN;
+		if (wide && sum) {
+			float *const to = (float *)c + at;
+#pragma omp simd
+			for (int j = 0; j < n; j++)
+				to[j] = sum[at + j] + row[j];
+			continue;
+		}
 		if (wide) {
 			memcpy((float *)c + at, row, sizeof(float) * (size_t)n);
 			continue;

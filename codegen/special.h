@@ -155,14 +155,14 @@ DL_INLINE void FN(avg_pool2d_grad)(const int64_t p, const STORED *dy, STORED *dx
 /* ---- products that the library does not offer (f64) ---- */
 
 /* c [batch,M,N] = a b; as, bs: strides of a's and b's batch, row and column. */
-DL_INLINE void FN(matmul)(const int64_t i, const REAL *a, const REAL *b, REAL *c, int64_t M,
+DL_INLINE void FN(matmul)(const int64_t i, const REAL *a, const REAL *b, const REAL *sum, REAL *c, int64_t M,
 			  int64_t N, int64_t K, int64_t ab, int64_t ar, int64_t ac, int64_t bb,
 			  int64_t br, int64_t bc)
 {
 	const REAL *ai = a + i / M * ab + i % M * ar, *bi = b + i / M * bb;
 	REAL *ci = c + i * N;
 	for (int64_t j = 0; j < N; j++)
-		ci[j] = 0;
+		ci[j] = sum ? sum[i * N + j] : 0;
 	for (int64_t k = 0; k < K; k++)
 #pragma omp simd
 		for (int64_t j = 0; j < N; j++)
@@ -217,8 +217,8 @@ DL_INLINE void FN(conv2d_grad_x)(const int64_t nc, const REAL *dy, const REAL *w
 			}
 }
 
-DL_INLINE void FN(conv2d_grad_w)(const int64_t oc, const REAL *x, const REAL *dy, REAL *dw_,
-				 DL_CONV_SIZES)
+DL_INLINE void FN(conv2d_grad_w)(const int64_t oc, const REAL *x, const REAL *dy, const REAL *acc,
+				 REAL *dw_, DL_CONV_SIZES)
 {
 	const int cg = C / G, og = O / G;
 	const int o = (int)(oc / cg), c = (int)(oc % cg) + o / og * cg;
@@ -238,7 +238,8 @@ DL_INLINE void FN(conv2d_grad_w)(const int64_t oc, const REAL *x, const REAL *dy
 									  OW +
 								  ow];
 					}
-			dw_[(oc * kh + a) * kw + b] = sum;
+			const int64_t at = (oc * kh + a) * kw + b;
+			dw_[at] = acc ? acc[at] + sum : sum;
 		}
 }
 

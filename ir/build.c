@@ -80,7 +80,7 @@ Node *ir_node(Builder *b, OpCode op, int nargs, Value *const *args, const Attr *
 {
 	const OpInfo *o = &ir_ops[op];
 	assert(op != OP_loop && op != OP_fused && op != OP_opaque && "ir_region makes these");
-	assert(nargs == o->nargs || (nargs > o->nargs && (o->flags & OPF_VARARGS)));
+	assert(nargs == o->nargs || (nargs > o->nargs && op_most_args(op) > o->nargs));
 	assert((given != NULL) == ((o->flags & OPF_TYPED) != 0));
 	Node *n = new_node(b, op, nargs, args, attrs, o->nres, NULL);
 	for (int i = 0; i < nargs; i++)
@@ -113,6 +113,21 @@ Node *ir_node(Builder *b, OpCode op, int nargs, Value *const *args, const Attr *
 Value *ir_value(Builder *b, OpCode op, int nargs, Value *const *args, const Attr *attrs, const Type *given)
 {
 	return ir_node(b, op, nargs, args, attrs, given)->res[0];
+}
+
+Value *ir_acc(const Node *n)
+{
+	const OpInfo *o = &ir_ops[n->op];
+	return o->flags & OPF_ACC && n->nargs > o->nargs ? n->arg[o->nargs] : NULL;
+}
+
+void ir_set_acc(Module *m, Node *n, Value *acc)
+{
+	assert(ir_ops[n->op].flags & OPF_ACC && !ir_acc(n) && type_equal(&acc->type, &n->res[0]->type));
+	Value **wider = ARENA_ARRAY(m->arena, n->nargs + 1, Value *);
+	memcpy(wider, n->arg, (size_t)n->nargs * sizeof *wider);
+	wider[n->nargs++] = acc;
+	n->arg = wider;
 }
 
 Node *ir_region(Builder *b, OpCode op, int nargs, Value *const *args, const Attr *attrs, int nres, const Type *res)

@@ -98,7 +98,9 @@ enum { /* OpInfo.flags */
 	OPF_TYPED = 4,       /* the result type is an input of the builder, not derived (const, reshape, ...) */
 	OPF_VARARGS = 8,     /* nargs is the minimum */
 	OPF_NOGRAD = 16,     /* no gradient flows, on purpose */
-	OPF_BATCH_LINEAR = 32 /* result is a sum over samples when it loses the batch mark (matmul, sum, conv2d_grad_w) */
+	OPF_BATCH_LINEAR = 32, /* result is a sum over samples when it loses the batch mark (matmul, sum, conv2d_grad_w) */
+	OPF_ACC = 64         /* an optional operand behind the others, of the result's type (f32 or f64): the result is it plus what
+	                      * the op computes, and may take over its bytes where it dies (ir_acc) */
 };
 
 typedef enum AttrKind { A_END, A_INT, A_BOOL, A_FLOAT, A_STR, A_INTS } AttrKind;
@@ -160,7 +162,7 @@ typedef struct OpInfo {
 	ExpandRule expand;
 	FlopsRule flops;
 	unsigned saves_args, saves_res; /* what the gradient reads: bit i for argument / result i */
-	unsigned f32_args;  /* P_LOW: operands that stay f32 (bit i) */
+	unsigned f32_args;  /* P_LOW, P_FOLLOW: operands that stay f32 (bit i) */
 } OpInfo;
 
 extern const OpInfo ir_ops[OP_COUNT];
@@ -168,6 +170,7 @@ OpCode op_from_name(const char *s, size_t n); /* OP_COUNT when unknown */
 int op_attr_count(OpCode op);
 int op_attr_find(OpCode op, const char *name, size_t len); /* index into OpInfo.attrs and Node.attr, or -1 */
 void op_attr_defaults(OpCode op, Attr *out);               /* fills op_attr_count(op) attributes */
+int op_most_args(OpCode op); /* operands that a node may have; the least number is OpInfo.nargs */
 /* Start-up self-check of the table; returns NULL or what is wrong with which row. */
 const char *op_table_check(void);
 
@@ -329,6 +332,11 @@ double ir_float(const Node *n, const char *name);
 const char *ir_str(const Node *n, const char *name);
 const IntList *ir_ints(const Node *n, const char *name);
 Attr *ir_attr(const Node *n, const char *name);
+
+/* The operand to which an OPF_ACC op adds; NULL where the node has none. */
+Value *ir_acc(const Node *n);
+/* Gives a node its operand to add to; the node has none yet, and `acc` the type of its result. */
+void ir_set_acc(Module *m, Node *n, Value *acc);
 
 /* Short forms. Scalars (`c`) take the dtype of the value beside them. */
 Value *ir_const(Builder *b, Type t, double v);

@@ -67,7 +67,7 @@ bool t_matmul(const Node *n, Type *res, char why[256])
 	if (!type_check(&t))
 		return op_fail(why, "the result %s is too large", TYPE_TEXT(&t));
 	*res = t;
-	return true;
+	return op_acc_arg(n, res, why);
 }
 
 /* x [.., M, K] as [..*M, K] */
@@ -87,7 +87,7 @@ static Value *flatten(Builder *b, Value *x)
 
 /* dA = dy op(B)^T and dB = op(A)^T dy, each stored as its operand is. A weight (the operand without
  * leading axes) gets its gradient as one product over all rows; where its partner is transposed the
- * walker sums the leading axes. */
+ * walker sums the leading axes. What the product is added to gets dy. */
 bool g_matmul(Builder *b, Node *n, Value *const *dy, Value **dx)
 {
 	Value *x = n->arg[0], *y = n->arg[1], *d = ir_cast(b, dy[0], x->type.dtype);
@@ -99,6 +99,8 @@ bool g_matmul(Builder *b, Node *n, Value *const *dy, Value **dx)
 		drows = flatten(b, d);
 	}
 	dx[1] = tb ? ir_matmul(b, drows, rows, true, ta) : ir_matmul(b, rows, drows, !ta, false);
+	if (ir_acc(n))
+		dx[2] = dy[0];
 	return true;
 }
 
@@ -184,7 +186,7 @@ bool t_conv2d_grad_w(const Node *n, Type *res, char why[256])
 	Type like = *res;
 	if (like.dtype == DT_F32 && dtype_bytes(op_arg(n, 0)->dtype) == 2)
 		like.dtype = op_arg(n, 0)->dtype;
-	return conv_grad_type(n, op_arg(n, 0), &like, op_arg(n, 1), why);
+	return conv_grad_type(n, op_arg(n, 0), &like, op_arg(n, 1), why) && op_acc_arg(n, res, why);
 }
 
 /* The three rows have the same attributes. */

@@ -124,7 +124,7 @@ bool t_embedding_grad(const Node *n, Type *res, char why[256])
 	if (!type_check(&t))
 		return op_fail(why, "%lld rows do not make a table", (long long)rows);
 	*res = t;
-	return true;
+	return op_acc_arg(n, res, why);
 }
 
 bool g_embedding(Builder *b, Node *n, Value *const *dy, Value **dx)

@@ -73,6 +73,18 @@ bool op_float_arg(const Node *n, int i, char why[256])
 	return op_fail(why, "expected floating-point numbers, got %s", TYPE_TEXT(op_arg(n, i)));
 }
 
+bool op_acc_arg(const Node *n, const Type *res, char why[256])
+{
+	const Value *acc = ir_acc(n);
+	if (!acc)
+		return true;
+	if (res->dtype != DT_F32 && res->dtype != DT_F64)
+		return op_fail(why, "sums are f32 or f64, and so nothing is added to %s", TYPE_TEXT(res));
+	if (!type_equal(&acc->type, res))
+		return op_fail(why, "a result %s cannot be added to %s", TYPE_TEXT(res), TYPE_TEXT(&acc->type));
+	return true;
+}
+
 int type_marks(const Type *t)
 {
 	int n = 0;

@@ -35,6 +35,8 @@ void type_append(Type *t, const Type *s, int from, int to);
 bool op_axis(const Type *t, int64_t axis, int *out, char why[256]);
 /* The two numbers of an attribute such as stride, each at least `low`. */
 bool op_pair(const Node *n, const char *name, int64_t low, int64_t out[2], char why[256]);
+/* Checks the operand that an OPF_ACC op adds to, where there is one, against the result's type. */
+bool op_acc_arg(const Node *n, const Type *res, char why[256]);
 /* Checks that argument i has a float type. */
 bool op_float_arg(const Node *n, int i, char why[256]);
 /* The same for ops that passes and back ends read: from 0, never negative. */

@@ -91,6 +91,12 @@ const IntList *ir_ints(const Node *n, const char *name)
 	return &attr_of_kind(n, name, A_INTS)->ints;
 }
 
+int op_most_args(OpCode op)
+{
+	const OpInfo *o = &ir_ops[op];
+	return o->flags & OPF_VARARGS ? IR_MAX_ARGS : o->nargs + ((o->flags & OPF_ACC) != 0);
+}
+
 /* ---- the check ---- */
 
 /* What is wrong with a row, or NULL. Rows without an example (ex = "") need a module around them. */
@@ -117,6 +123,8 @@ static const char *check_row(const OpInfo *o)
 		return "element-wise ops have 1 to 3 operands and one result";
 	if ((o->flags & OPF_VIEW) && (o->nargs < 1 || o->nres != 1))
 		return "a view has an operand and one result";
+	if ((o->flags & OPF_ACC) && (o->nres != 1 || o->flags & (OPF_VARARGS | OPF_VIEW)))
+		return "what adds to an operand has one result, and no other optional operands";
 	if ((o->flags & OPF_RANDOM) && op_attr_find((OpCode)(o - ir_ops), "stream", 6) < 0)
 		return "random without an attribute stream";
 	if (o->nres < 0 || o->nres > 8 || o->nargs < 0 || o->nargs > IR_MAX_ARGS)

@@ -490,11 +490,12 @@ static bool want_work(Parser *p, Header *h)
 static bool check_counts(Parser *p, const Header *h)
 {
 	const OpInfo *o = &ir_ops[h->op];
-	size_t least = (size_t)o->nargs, most = o->flags & OPF_VARARGS ? IR_MAX_ARGS : least;
+	size_t least = (size_t)o->nargs, most = (size_t)op_most_args(h->op);
 	bool region = o->kind == K_REGION || o->kind == K_OPAQUE;
 	if (h->args.len < least || (h->args.len > most && !region)) {
-		diag_error(p->m->diag, h->op_span, "%s has %zu%s operand%s, found %zu", o->name, least,
-			   most > least ? " or more" : "", least == 1 ? "" : "s", h->args.len);
+		const char *more = o->flags & OPF_ACC ? arena_printf(p->scratch, " or %zu", most) : most > least ? " or more" : "";
+		diag_error(p->m->diag, h->op_span, "%s has %zu%s operand%s, found %zu", o->name, least, more,
+			   least == 1 ? "" : "s", h->args.len);
 		return false;
 	}
 	if (!region && h->results.len != (size_t)o->nres) {

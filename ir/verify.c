@@ -73,9 +73,12 @@ static bool check_counts(Verifier *v, const Node *n)
 {
 	const OpInfo *o = &ir_ops[n->op];
 	bool varargs = o->flags & OPF_VARARGS, region = o->kind == K_REGION || o->kind == K_OPAQUE;
+	int most = op_most_args(n->op);
 	int before = v->faults;
-	if (n->nargs < o->nargs || (n->nargs > o->nargs && !varargs))
-		report(v, n, "expected %s%d operands, found %d", varargs ? "at least " : "", o->nargs, n->nargs);
+	if (n->nargs < o->nargs || (n->nargs > most && !varargs))
+		report(v, n, "expected %s%d operands, found %d",
+		       varargs ? "at least " : most > o->nargs ? arena_printf(v->scratch, "%d or ", o->nargs) : "",
+		       varargs ? o->nargs : most, n->nargs);
 	if (!region && n->nargs > IR_MAX_ARGS)
 		report(v, n, "expected at most %d operands, found %d", IR_MAX_ARGS, n->nargs);
 	if (!region && n->nres != o->nres)

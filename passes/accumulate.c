@@ -91,6 +91,8 @@ static unsigned sums_mask(const Node *n)
 static bool is_linear(const Node *n)
 {
 	unsigned sums = sums_mask(n);
+	if (ir_acc(n)) /* what a product is added to would count once a micro-batch */
+		return false;
 	switch ((int)n->op) {
 	case OP_neg:
 	case OP_reshape:
@@ -128,7 +130,7 @@ static Class class_of(const Node *n)
 	if (n->op == OP_batch_sum || (!samples && !sum && !stat))
 		return C_NONE;
 	if (samples)
-		return !stat && !sum && (ir_ops[n->op].flags & OPF_BATCH_LINEAR) ? C_SUM : C_STAT;
+		return !stat && !sum && (ir_ops[n->op].flags & OPF_BATCH_LINEAR) && !ir_acc(n) ? C_SUM : C_STAT;
 	return !stat && is_linear(n) ? C_SUM : C_STAT;
 }
 

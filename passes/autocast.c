@@ -251,19 +251,19 @@ static DType cast_follow(Cast *c, Node *n)
 	return fine ? low : DT_NONE;
 }
 
-/* Ops that want operands of one type: concat takes the widest, a kernel its first operand's. */
+/* Ops that want operands of one type: concat takes the widest, a kernel its first operand's. What a kernel adds to stays f32. */
 static void cast_alike(Cast *c, Node *n)
 {
 	DType t = DT_NONE;
 	for (int i = 0; i < n->nargs; i++) {
 		const Value *v = n->arg[i];
-		if (!dtype_is_float(v->type.dtype) || is_leaf(v, OP_const))
+		if (!dtype_is_float(v->type.dtype) || is_leaf(v, OP_const) || ir_ops[n->op].f32_args >> i & 1)
 			continue;
 		if (t == DT_NONE || (n->op == OP_concat && !facts(v)->fixed))
 			t = t == DT_NONE ? v->type.dtype : dtype_promote(t, v->type.dtype);
 	}
 	for (int i = 0; i < n->nargs && t != DT_NONE; i++)
-		n->arg[i] = as(c, n, n->arg[i], t);
+		n->arg[i] = as(c, n, n->arg[i], ir_ops[n->op].f32_args >> i & 1 && t != DT_F64 ? DT_F32 : t);
 }
 
 /* What effects, regions and kernels of other passes read. */
@@ -300,7 +300,7 @@ static void retype(Cast *c, Node *n)
 	DType t = float_operand(n);
 	if (ir_ops[n->op].kind == K_LEAF)
 		return;
-	bool sums = (t == DT_BF16 || t == DT_F16) && sums_samples(n);
+	bool sums = (t == DT_BF16 || t == DT_F16) && (sums_samples(n) || ir_acc(n));
 	if (sums && n->op == OP_matmul)
 		ir_attr(n, "out")->s = dtype_name(DT_F32);
 	for (int i = 0; i < n->nres && (ir_ops[n->op].flags & OPF_TYPED); i++)

@@ -176,6 +176,8 @@ const char *rule_inplace(const Node *n, int i, const Value *stored)
 
 	if (arg->ld != 0 || stored->ld != 0)
 		return "its rows are strided";
+	if (ir_ops[n->op].flags & OPF_ACC && i == ir_ops[n->op].nargs) /* the sum that the result goes on with */
+		return same_elements(arg, stored) && arg->type.dtype == stored->type.dtype ? NULL : "it is no such sum";
 	if (!same_elements(arg, stored))
 		return "the numbers of elements differ";
 	if (dtype_bytes(arg->type.dtype) != dtype_bytes(stored->type.dtype))

@@ -151,7 +151,7 @@ static bool matmul_roles(const Head *h, const Node *n, int known, int lead, Role
 {
 	const Type *x = &n->arg[0]->type, *y = &n->arg[1]->type;
 
-	if (y->ndim != 2)
+	if (y->ndim != 2 || ir_acc(n))
 		return false;
 	r->arg[0].how = READS_ROWS;
 	if (!ir_int(n, "ta")) {
@@ -322,7 +322,7 @@ static bool is_sound(const Head *h)
 
 static bool is_seed(const Node *n)
 {
-	if (n->op != OP_matmul || n->flags & (NF_BACKWARD | NF_OPTIMIZER) || ir_int(n, "ta") || n->arg[1]->type.ndim != 2)
+	if (n->op != OP_matmul || n->flags & (NF_BACKWARD | NF_OPTIMIZER) || ir_int(n, "ta") || n->arg[1]->type.ndim != 2 || ir_acc(n))
 		return false;
 	const Type *t = &n->res[0]->type;
 	int64_t rows = type_elems(t) / t->dim[t->ndim - 1];

@@ -404,13 +404,20 @@ static void embedding_units(const Node *n, const Machine *m, MachineCost kind, d
 /* Clears the table, then adds a row for each index; threads share the columns. */
 static void embedding_grad_units(const Node *n, const Machine *m, MachineCost kind, double *unit)
 {
-	double added = (double)type_elems(&n->arg[1]->type), all = added + (double)type_elems(&n->res[0]->type);
+	const Value *acc = ir_acc(n);
+	double added = (double)type_elems(&n->arg[1]->type), all = added + (acc ? added : (double)type_elems(&n->res[0]->type));
 	double threads = all >= m->fork_work ? share((double)((n->res[0]->type.dim[1] + 63) / 64), m) : 1;
 
 	(void)kind;
 	add_launch(n, threads, unit);
 	unit[COST_row_add] = added / threads;
-	add_traffic(n, m, threads, unit);
+	if (!acc) {
+		add_traffic(n, m, threads, unit);
+		return;
+	}
+	/* Of a sum that goes on only the rows that are added to are touched. */
+	add_bytes(unit, m, value_bytes(n->arg[0]) + value_bytes(n->arg[1]), value_bytes(n->arg[1]), threads);
+	add_bytes(unit, m, 2 * added * (double)dtype_bytes(acc->type.dtype), m->touched, threads);
 }
 
 static void input_units(const Node *n, const Machine *m, MachineCost kind, double *unit)

@@ -21,6 +21,7 @@
 #include "bound.h"
 #include "chunk.h"
 #include "cost.h"
+#include "fold_sums.h"
 #include "fuse.h"
 #include "place.h"
 #include "recompute.h"
@@ -70,6 +71,7 @@ static bool lower(Candidate *c, Planner *p)
 	chunk_head(f, &c->head);
 	if (!chunk_func(f, p->cx, c->chunks))
 		return false;
+	fold_sums_func(f, p->cx->caps);
 	place_strided_views(f, p->cx->caps);
 	if (!fuse_func(f, p->cx))
 		return false;

@@ -152,9 +152,11 @@ static void collect_edges(Sched *s)
 	build_successors(s);
 }
 
-/* Bytes that die when n runs now, less the bytes that it makes. */
+/* Bytes that die when n runs now, less the bytes that it makes. A sum that a product goes on with dies too where it comes from
+ * outside, as a loop's parameter: its bytes are the result's. */
 static int64_t net_freed(const Sched *s, const Node *n)
 {
+	const Value *acc = ir_acc(n) ? ir_view_root(ir_acc(n), NULL) : NULL;
 	int64_t freed = 0;
 
 	for (int i = 0; i < n->nargs; i++) {
@@ -163,7 +165,7 @@ static int64_t net_freed(const Sched *s, const Node *n)
 
 		for (int k = 0; k < n->nargs; k++)
 			mine += ir_view_root(n->arg[k], NULL) == root;
-		if (!is_var(root) && s->def[root->id] >= 0 && s->uses[root->id] == mine)
+		if (!is_var(root) && (s->def[root->id] >= 0 || root == acc) && s->uses[root->id] == mine)
 			freed += type_bytes(&root->type) / mine;
 	}
 	if (!ir_is_view(n))

@@ -23,6 +23,7 @@ typedef struct Build {
 	Timeline *t;
 	const PassCtx *cx;
 	int32_t *rep;           /* union-find over Value.id, for carried buffers */
+	int32_t *reads;         /* by Value.id of a root: how often it is an operand */
 	VEC(TOp) ops;
 	VEC(TBuf) bufs;
 	VEC(int32_t) use, def, var; /* of the op at hand */
@@ -161,13 +162,23 @@ static bool spans_domain(const Node *fused, const Value *operand)
 	return true;
 }
 
+/* Result r may be written over operand i while the node runs. */
+static bool may_take_over(const Node *n, int i, int r)
+{
+	if (!whole_root(n->arg[i]))
+		return false;
+	if (n->op != OP_fused)
+		return ir_acc(n) && i == n->nargs - 1;
+	return spans_domain(n, n->arg[i]) && fuse_may_alias(n, i, r);
+}
+
 /* Operand and result buffers that may share bytes: each operand that reads the buffer must allow it. */
 static void add_pairs(Build *b, TOp *op)
 {
 	Node *n = op->node;
 	VEC(TPair) pairs = { 0 };
 
-	if (!n || n->op != OP_fused)
+	if (!n || (n->op != OP_fused && !ir_acc(n)))
 		return;
 	for (int r = 0; r < n->nres; r++) {
 		for (int32_t u = 0; u < op->nuse; u++) {
@@ -176,7 +187,7 @@ static void add_pairs(Build *b, TOp *op)
 
 			for (int i = 0; i < n->nargs && legal; i++)
 				if (!is_var(ir_view_root(n->arg[i], NULL)) && buf_of(b, n->arg[i]) == op->use[u])
-					legal = whole_root(n->arg[i]) && spans_domain(n, n->arg[i]) && fuse_may_alias(n, i, r);
+					legal = may_take_over(n, i, r);
 			if (legal)
 				vec_push(b->t->arena, &pairs, ((TPair){ op->use[u], def }));
 		}
@@ -215,6 +226,48 @@ static void finish_op(Build *b, Node *n)
 
 static void add_block(Build *b, const Block *block);
 
+/* ---- loops ---- */
+
+/* The operand over which `v`, made in the loop, may be written, and which nothing else reads; the parameter itself where that is one,
+ * else a sum that goes on, else the first. */
+static Value *taken_over(const Build *b, const Value *v, const Value *param)
+{
+	const Node *n = v->def;
+	Value *found = NULL;
+
+	for (int i = 0; n && n->parent == param->block && i < n->nargs; i++) {
+		Value *root = ir_view_root(n->arg[i], NULL);
+		bool sum = root == param || (root->def && ir_acc(root->def));
+
+		if ((found && !sum) || b->reads[root->id] != 1 || type_bytes(&root->type) != type_bytes(&v->type) || is_var(root) ||
+		    !may_take_over(n, i, v->index))
+			continue;
+		if (root == param)
+			return root;
+		found = root;
+	}
+	return found;
+}
+
+/* A carried value that goes through several operations before the next trip, each over the bytes of the one before it, stays in its
+ * buffer all the way:
+ *
+ *     %s = matmul %x, %dy, %param         yield %t: %param, %s and %t are one buffer
+ *     %t = embedding_grad %at, %dz, %s */
+static void join_steps(Build *b, Value *param, Value *next)
+{
+	Value *last = ir_view_root(next, NULL), *v = last;
+
+	if (b->reads[last->id] != 1)
+		return;
+	while (v && v != param)
+		v = taken_over(b, v, param);
+	if (!v)
+		return;
+	for (v = last; v != param; v = taken_over(b, v, param))
+		join(b, v, param);
+}
+
 static void add_loop(Build *b, Node *n)
 {
 	Block *body = n->body;
@@ -226,6 +279,7 @@ static void add_loop(Build *b, Node *n)
 
 		b->bufs.at[start].carried = true;
 		b->bufs.at[start].kind = BUF_GRADIENT;
+		join_steps(b, body->param[i], body->last->arg[i]);
 		join(b, body->param[i], n->arg[i]);
 		join(b, body->last->arg[i], n->arg[i]);
 		join(b, n->res[i], n->arg[i]);
@@ -244,6 +298,16 @@ static void add_loop(Build *b, Node *n)
 		if (!contains(b->use.at, b->use.len, buf_of(b, n->arg[i])))
 			vec_push(b->t->arena, &b->use, buf_of(b, n->arg[i]));
 	finish_op(b, NULL);
+}
+
+static void count_reads(Build *b, const Block *block)
+{
+	for (const Node *n = block->first; n; n = n->next) {
+		for (int i = 0; i < n->nargs && !ir_is_view(n); i++)
+			b->reads[ir_view_root(n->arg[i], NULL)->id]++;
+		if (n->op == OP_loop)
+			count_reads(b, n->body);
+	}
 }
 
 static void add_block(Build *b, const Block *block)
@@ -346,10 +410,12 @@ Timeline *timeline_build(Arena *a, Func *f, const PassCtx *cx)
 	t->buf_of = ARENA_ARRAY(a, t->nvalues, int32_t);
 	t->assigned = ARENA_ARRAY(a, t->nvalues, int32_t);
 	b.rep = ARENA_ARRAY(a, t->nvalues, int32_t);
+	b.reads = ARENA_ARRAY(a, t->nvalues, int32_t);
 	for (int32_t i = 0; i < t->nvalues; i++) {
 		b.rep[i] = i;
 		t->buf_of[i] = t->assigned[i] = -1;
 	}
+	count_reads(&b, f->body);
 	add_block(&b, f->body);
 	for (int32_t i = 0; i < t->nvalues; i++)
 		t->buf_of[i] = t->buf_of[find(b.rep, i)];

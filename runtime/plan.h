@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 4 };
+enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 5 };
 
 /* Same order and values as ir/ir.h's DType (codegen asserts it). */
 typedef enum PlanDType { PD_NONE, PD_BOOL, PD_U8, PD_U16, PD_I32, PD_I64, PD_F16, PD_BF16, PD_F32, PD_F64 } PlanDType;
@@ -27,7 +27,8 @@ typedef struct PlanEnv {
 typedef void (*PlanKernel)(unsigned char *arena, const int64_t *off, const PlanEnv *env);
 
 /* A library call. Matrix product: c = a x b, dims a [batch..,M,K], b [batch..,K,N], c [batch..,M,N]; strides in
- * elements (0 on a broadcast batch axis). Convolution: x [N,C,H,W], w [O,C/groups,kh,kw], y [N,O,H',W'], dense. */
+ * elements (0 on a broadcast batch axis). Convolution: x [N,C,H,W], w [O,C/groups,kh,kw], y [N,O,H',W'], dense.
+ * With `acc` the result, c or w, is added to a sum of f32, dense, which may lie in the result's place or apart from it. */
 typedef enum PlanPrimKind { PRIM_MATMUL, PRIM_CONV, PRIM_CONV_GRAD_X, PRIM_CONV_GRAD_W } PlanPrimKind;
 
 typedef struct PlanPrim {
@@ -38,6 +39,7 @@ typedef struct PlanPrim {
 	int64_t dims[3][PLAN_MAX_DIMS];    /* matmul: a, b, c; convolution: x, w, y */
 	int64_t strides[3][PLAN_MAX_DIMS]; /* matmul only */
 	int64_t stride[2], pad[2], dilation[2], groups;
+	bool acc;        /* of a product or a weight gradient */
 	int64_t work_bytes; /* planned workspace (scratchpad and packed operands) */
 } PlanPrim;
 
@@ -69,7 +71,7 @@ typedef struct PlanModule {
 
 typedef enum PlanStepKind {
 	PLAN_KERNEL, /* fn(arena, off, env), or its launches */
-	PLAN_PRIM,   /* prims[index]; off: operands in the op's order (conv_grad_x: dy, w; conv_grad_w: x, dy), result, workspace */
+	PLAN_PRIM,   /* prims[index]; off: operands in the op's order (conv_grad_x: dy, w; conv_grad_w: x, dy; then the sum, with acc), result, workspace */
 	PLAN_INPUT,  /* inputs[index] of the samples at hand (the loop's micro-batch, else the function's batch) to off[0] */
 	PLAN_OUTPUT, /* off[0] is outputs[index], to be read by the host once the function has run */
 	PLAN_LOOP,   /* loops[index] of the function: trips of what follows, up to the matching PLAN_END */

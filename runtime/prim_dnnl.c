@@ -12,6 +12,10 @@
  * 16-bit operands. Where the processor has no instructions for them (PlanPrim.compute), a
  * convolution's packed operands are f32, and the same reorders widen and round.
  *
+ * Sums. A call that goes on with a sum adds to it as it stores the result: a product by the library's post-op `sum`, a packed
+ * weight gradient as it is unpacked, a plain one from a part in the workspace. A sum that lies elsewhere is copied to the result's
+ * place first; the numbers are the same.
+ *
  * To keep packed operands small and in the cache, a packed convolution runs over slices of the
  * batch; a weight gradient adds up its slices in order. The number of slices depends on the shape
  * alone.
@@ -44,7 +48,8 @@ typedef struct Prepared {
 	Piece piece[ROLES];
 	int result; /* role */
 	int64_t slices;
-	int64_t partial_work; /* weight gradient in slices: where a slice's part goes; -1 */
+	bool acc;             /* adds to a sum */
+	int64_t partial_work; /* weight gradient in slices, or a plain one that is added: where a part goes; -1 */
 	int64_t scratch_work, bytes;
 } Prepared;
 
@@ -58,8 +63,11 @@ struct PrimCall {
 	dnnl_exec_arg_t arg[ROLES + 1];
 	int result;
 	int64_t slices;
-	float *sum, *part; /* weight gradient in slices: sum += part */
+	float *sum, *part; /* weight gradient in parts: sum += part */
 	int64_t sum_elems;
+	bool first_too;    /* the first part is added as well, to a sum that is there before */
+	const char *from;  /* of a sum that lies elsewhere than the result; NULL */
+	int64_t from_bytes;
 	bool ok;
 };
 
@@ -338,9 +346,16 @@ static int64_t scratch_bytes(dnnl_primitive_desc_t pd)
 	return md_bytes(dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
 }
 
-/* Lays out the workspace: packed operands, the part of a sliced weight gradient, the scratchpad
- * that all share. */
-static bool lay_out(dnnl_engine_t engine, dnnl_primitive_attr_t attr, Prepared *r)
+/* A weight gradient that the library computes where it is stored, but cannot add there. */
+static bool is_added_in_parts(const Prepared *r)
+{
+	return r->result == B && (r->slices > 1 || (r->acc && !r->piece[B].reorder));
+}
+
+/* Lays out the workspace: packed operands, the part of a weight gradient, the scratchpad that all
+ * share. */
+static bool lay_out(dnnl_engine_t engine, dnnl_primitive_attr_t attr, dnnl_primitive_attr_t adding,
+		    Prepared *r)
 {
 	int64_t scratch = scratch_bytes(r->main);
 	for (int i = 0; i < ROLES; i++) {
@@ -350,7 +365,8 @@ static bool lay_out(dnnl_engine_t engine, dnnl_primitive_attr_t attr, Prepared *
 			continue;
 		const dnnl_memory_desc_t *from = i == r->result ? &c->inner : &c->plain;
 		const dnnl_memory_desc_t *to = i == r->result ? &c->plain : &c->inner;
-		if (dnnl_reorder_primitive_desc_create(&c->reorder, from, engine, to, engine, attr))
+		if (dnnl_reorder_primitive_desc_create(&c->reorder, from, engine, to, engine,
+						       i == r->result ? adding : attr))
 			return false;
 		c->work = r->bytes;
 		r->bytes += align_up(md_bytes(&c->inner));
@@ -358,7 +374,7 @@ static bool lay_out(dnnl_engine_t engine, dnnl_primitive_attr_t attr, Prepared *
 			scratch = scratch_bytes(c->reorder);
 	}
 	r->partial_work = -1;
-	if (r->slices > 1 && r->result == B) {
+	if (is_added_in_parts(r)) {
 		r->partial_work = r->bytes;
 		r->bytes += align_up(md_bytes(&r->piece[B].inner));
 	}
@@ -367,21 +383,46 @@ static bool lay_out(dnnl_engine_t engine, dnnl_primitive_attr_t attr, Prepared *
 	return true;
 }
 
+/* Attributes of a call whose scratchpad comes from the workspace; `sum`: it adds to its result. NULL
+ * where there are none to be had. */
+static dnnl_primitive_attr_t make_attr(bool sum)
+{
+	dnnl_primitive_attr_t attr = NULL;
+	dnnl_post_ops_t ops = NULL;
+	if (dnnl_primitive_attr_create(&attr))
+		return NULL;
+	bool ok = !dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+	if (sum && ok) {
+		ok = !dnnl_post_ops_create(&ops) && !dnnl_post_ops_append_sum(ops, 1) &&
+		     !dnnl_primitive_attr_set_post_ops(attr, ops);
+		if (ops)
+			dnnl_post_ops_destroy(ops);
+	}
+	if (ok)
+		return attr;
+	dnnl_primitive_attr_destroy(attr);
+	return NULL;
+}
+
 /* Chooses implementations and layouts for `p`; false (and nothing held) where the library has none.
  */
 static bool prepare(dnnl_engine_t engine, const PlanPrim *p, Prepared *r)
 {
-	*r = (Prepared){ .result = kinds[p->kind].result, .slices = 1 };
+	*r = (Prepared){ .result = kinds[p->kind].result, .slices = 1, .acc = p->acc };
 	if (data_type(p->dtype) == dnnl_data_type_undef || (p->compute && p->kind == PRIM_MATMUL))
 		return false;
-	dnnl_primitive_attr_t attr;
-	if (dnnl_primitive_attr_create(&attr))
+	if (p->acc && (stored_type(p, r->result) != PD_F32 ||
+		       (p->kind != PRIM_MATMUL && p->kind != PRIM_CONV_GRAD_W)))
 		return false;
-	bool ok = !dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) &&
-		  (p->kind == PRIM_MATMUL ? prepare_matmul(engine, p, attr, r)
+	dnnl_primitive_attr_t attr = make_attr(false), adding = make_attr(p->acc);
+	bool ok = attr && adding &&
+		  (p->kind == PRIM_MATMUL ? prepare_matmul(engine, p, adding, r)
 					  : prepare_conv(engine, p, attr, r)) &&
-		  lay_out(engine, attr, r);
-	dnnl_primitive_attr_destroy(attr);
+		  lay_out(engine, attr, adding, r);
+	if (attr)
+		dnnl_primitive_attr_destroy(attr);
+	if (adding)
+		dnnl_primitive_attr_destroy(adding);
 	if (!ok)
 		prepared_free(r);
 	return ok;
@@ -497,6 +538,7 @@ static bool call_make(PrimLib *lib, const Prepared *r, PrimCall *c, char *work)
 		    dnnl_primitive_create(&c->reorder[i], p->reorder))
 			return false;
 	}
+	c->first_too = r->acc && !r->piece[B].reorder;
 	if (r->partial_work >= 0) {
 		if (dnnl_memory_create(&c->partial, &r->piece[B].inner, e, work + r->partial_work))
 			return false;
@@ -535,9 +577,13 @@ PrimCall *prim_bind(PrimLib *lib, const PlanPrim *p, unsigned char *arena, const
 	const KindInfo *k = &kinds[p->kind];
 	bool ok = c != NULL;
 	if (ok) {
-		for (int i = 0; i < ROLES; i++)
-			c->plain_at[i] = (char *)arena + off[k->off[i]];
-		char *work = (char *)arena + (r.bytes ? off[ROLES] : 0);
+		for (int i = 0; i < ROLES; i++) /* the sum stands between the operands and the result */
+			c->plain_at[i] = (char *)arena + off[k->off[i] + (p->acc && i == k->result)];
+		char *work = (char *)arena + (r.bytes ? off[ROLES + p->acc] : 0);
+		if (p->acc && off[ROLES - 1] != off[ROLES]) {
+			c->from = (char *)arena + off[ROLES - 1];
+			c->from_bytes = md_bytes(&r.piece[r.result].plain);
+		}
 		ok = call_make(lib, &r, c, work);
 		for (int i = 0; i < ROLES; i++)
 			c->arg[i] = (dnnl_exec_arg_t){ k->arg[i], c->inner[i] };
@@ -590,7 +636,7 @@ static bool run_slice(PrimCall *c, int64_t slice)
 	for (int i = A; i < ROLES; i++)
 		if (i != B && i != c->result && c->reorder[i] && !reorder(c, i))
 			return false;
-	bool partial = c->partial && slice > 0;
+	bool partial = c->partial && (slice > 0 || c->first_too);
 	c->arg[B].memory = partial ? c->partial : c->inner[B];
 	if (dnnl_primitive_execute(c->main, c->stream, ROLES + 1, c->arg))
 		return false;
@@ -601,6 +647,8 @@ static bool run_slice(PrimCall *c, int64_t slice)
 
 bool prim_run(PrimCall *c)
 {
+	if (c->from)
+		memcpy(c->plain_at[c->result], c->from, (size_t)c->from_bytes);
 	if (c->result != B && c->reorder[B] && !reorder(c, B))
 		return false;
 	for (int64_t s = 0; s < c->slices; s++)

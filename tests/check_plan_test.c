@@ -172,6 +172,28 @@ static const Case cases[] = {
 	  "    %3 = reshape %2 : f32[4,4] @ 0x80\n"
 	  "    %4 = const {value = 2} : f32[4,4] @ 0xc0\n"
 	  "    %5 = matmul %3, %4 {ta = false, tb = false} : f32[4,4] @ 0x80\n" OUT("%5")),
+	CASE("a product over the sum that it goes on with", NULL,
+	  "    %3 = reshape %2 : f32[4,4] @ 0x80\n"
+	  "    %4 = const {value = 2} : f32[4,4] @ 0xc0\n"
+	  "    %5 = matmul %3, %3, %4 {ta = false, tb = false} : f32[4,4] @ 0xc0\n" OUT("%5")),
+	CASE("a product beside the sum that it goes on with", NULL,
+	  "    %3 = reshape %2 : f32[4,4] @ 0x80\n"
+	  "    %4 = const {value = 2} : f32[4,4] @ 0xc0\n"
+	  "    %5 = matmul %3, %3, %4 {ta = false, tb = false} : f32[4,4] @ 0x100\n" OUT("%4") OUT("%5")),
+	CASE("a product over a sum that lives on", "reads %4 at 0xc0",
+	  "    %3 = reshape %2 : f32[4,4] @ 0x80\n"
+	  "    %4 = const {value = 2} : f32[4,4] @ 0xc0\n"
+	  "    %5 = matmul %3, %3, %4 {ta = false, tb = false} : f32[4,4] @ 0xc0\n"
+	  "    %6 = matmul %5, %4 {ta = false, tb = false} : f32[4,4] @ 0x100\n" OUT("%6")),
+	CASE("a product over a sum that is its factor too", "overlaps operand 0",
+	  "    %3 = reshape %2 : f32[4,4] @ 0x80\n"
+	  "    %4 = const {value = 2} : f32[4,4] @ 0xc0\n"
+	  "    %5 = matmul %3, %4, %3 {ta = false, tb = false} : f32[4,4] @ 0x80\n" OUT("%5")),
+	CASE("a product over another operand than its sum", "overlaps operand 1",
+	  "    %3 = reshape %2 : f32[4,4] @ 0x80\n"
+	  "    %4 = const {value = 2} : f32[4,4] @ 0xc0\n"
+	  "    %5 = const {value = 3} : f32[4,4] @ 0x100\n"
+	  "    %6 = matmul %3, %4, %5 {ta = false, tb = false} : f32[4,4] @ 0xc0\n" OUT("%6")),
 	CASE("over a broadcast operand", "the ranges are not the same",
 	  "    %3 = const {value = 1} : f32[4] @ 0xc0\n"
 	  "    %4 = reshape %2 : f32[4,4] @ 0x80\n"

@@ -276,6 +276,8 @@ bool interp_kernel(const Node *n)
 	case OP_attention_grad: attention(n); break;
 	default: return false;
 	}
+	for (int64_t i = 0; ir_acc(n) && i < type_elems(&y->type); i++)
+		data(y)[i] += data(ir_acc(n))[i];
 	round_all(n);
 	return true;
 }

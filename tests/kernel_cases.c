@@ -415,6 +415,23 @@ static Value *convolution(Builder *b, DType d)
 	return ir_value(b, OP_conv2d, 2, (Value *[]){ x, w }, attr, NULL);
 }
 
+/* Products that go on with a sum, one after the other: rows, a tall product, filters in slices of the batch. */
+static Value *sums(Builder *b, DType d)
+{
+	DType wide = d == DT_F64 ? d : DT_F32;
+	Value *x = IN("x", d, 300, 130), *dy = IN("dy", d, 300, 70), *start = IN("start", wide, 70, 130);
+	Value *index = IN("index", DT_I32, 60), *rows = IN("rows", d, 60, 130);
+	Value *image = IN("image", d, 48, 12, 14, 14), *dz = IN("dz", d, 48, 20, 14, 14), *filters = IN("filters", wide, 20, 12, 3, 3);
+	IntList one = ir_list(2, (int64_t[]){ 1, 1 });
+	Attr product[3] = { { .i = true }, { .i = false }, { .s = d == wide ? "" : "f32" } };
+	Attr conv[4] = { { .ints = one }, { .ints = one }, { .ints = one }, { .i = 1 } };
+	Value *s = ir_value(b, OP_matmul, 3, (Value *[]){ dy, x, start }, product, NULL);
+	s = ir_value(b, OP_embedding_grad, 3, (Value *[]){ index, rows, s }, &(Attr){ .i = 70 }, NULL);
+	s = ir_value(b, OP_matmul, 3, (Value *[]){ dy, x, s }, product, NULL);
+	ir_output(b, "filter", ir_value(b, OP_conv2d_grad_w, 3, (Value *[]){ image, dz, filters }, conv, &filters->type));
+	return s;
+}
+
 /* Overlapping windows: an element adds up several gradients. */
 static Value *pools(Builder *b, DType d)
 {
@@ -494,6 +511,7 @@ static const struct {
 	{ "product_large", product_large },
 	{ "product_deep", product_deep },
 	{ "convolution", convolution },
+	{ "sums", sums },
 	{ "pools", pools },
 	{ "conversions", conversions },
 	{ "mixed", mixed },
@@ -569,6 +587,13 @@ static void add_example(Test *t, OpCode op, const char *text)
 	for (int i = 0; i < nargs; i++)
 		if (ir_ops[op].f32_args >> i & 1 && dtype_bytes(arg[i].dtype) == 2)
 			arg[i].dtype = DT_F32;
+	if (ir_ops[op].flags & OPF_ACC && nargs > ir_ops[op].nargs && !t->caps.accumulates)
+		return;
+	if (ir_ops[op].flags & OPF_ACC && nargs > ir_ops[op].nargs && dtype_bytes(arg[0].dtype) == 2) { /* such sums are wide */
+		res[0].dtype = DT_F32;
+		if (op_attr_find(op, "out", 3) >= 0)
+			attr[op_attr_find(op, "out", 3)].s = "f32";
+	}
 	const char *name = arena_printf(t->a, "%s %s", ir_ops[op].name, text);
 	for (int copy = 0; copy < 2; copy++) {
 		Builder b = start(t, name, copy);
@@ -634,14 +659,27 @@ static int64_t place(Places *p, int64_t bytes)
 	return at;
 }
 
+/* The operand that n goes on with, in whose place its result may lie: nothing else reads it. */
+static const Value *taken_over(const Func *f, const Node *n)
+{
+	const Value *acc = ir_acc(n);
+	int readers = 0;
+	for (const Node *u = f->body->first; u; u = u->next)
+		for (int i = 0; i < u->nargs; i++)
+			readers += u->arg[i] == acc;
+	return acc && acc->def && !ir_is_view(acc->def) && acc->def->op != OP_var && readers == 1 ? acc : NULL;
+}
+
+/* In the fused one sums go on in place, in the plain one elsewhere. */
 int64_t place_case(Test *t, Func *f)
 {
+	bool in_place = strstr(f->name, ".fused") != NULL;
 	Places p = { 0 };
 	for (Var *v = t->m->vars; v; v = v->next)
 		v->offset = place(&p, type_bytes(&v->type));
 	for (Node *n = f->body->first; n; n = n->next) {
 		for (int i = 0; i < n->nres && n->op != OP_var && !ir_is_view(n); i++)
-			n->res[i]->offset = place(&p, type_bytes(&n->res[i]->type));
+			n->res[i]->offset = in_place && taken_over(f, n) ? ir_acc(n)->offset : place(&p, type_bytes(&n->res[i]->type));
 		if (n->work_bytes > 0)
 			n->work_offset = place(&p, n->work_bytes);
 	}
@@ -898,9 +936,11 @@ void make_cases(Test *t, const char *target)
 	t->a = arena_new();
 	Diag *diag = diag_new(t->a, stdout, 0);
 	t->m = ir_module(t->a, diag, "kernels", 4);
-	t->caps = (Capabilities){ THREADS, b->strided_attention, b->workspace, b->fusable };
+	t->caps = (Capabilities){ THREADS, b->strided_attention, b->workspace, b->fusable, b->accumulates };
 	t->cx = (PassCtx){ .arena = t->a, .diag = diag, .caps = &t->caps };
 	for (size_t i = 0; i < sizeof composites / sizeof *composites; i++) {
+		if (composites[i].make == sums && !b->accumulates)
+			continue;
 		add_case(t, composites[i].name, composites[i].make, DT_F64);
 		add_case(t, composites[i].name, composites[i].make, DT_F32);
 		add_case(t, composites[i].name, composites[i].make, DT_BF16);

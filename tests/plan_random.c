@@ -320,7 +320,7 @@ static Plan make_plan(Test *t, int64_t budget, int64_t micro_batch, int64_t chun
 {
 	const Backend *cpu = backend_find("cpu");
 	Capabilities caps = { .threads = 1, .strided_attention = cpu->strided_attention, .workspace = cpu->workspace,
-		              .fusable = cpu->fusable };
+		              .fusable = cpu->fusable, .accumulates = cpu->accumulates };
 	PlannerOptions o = { .budget = budget, .micro_batch = micro_batch, .chunks = chunks, .recompute = recompute,
 		             .optimizer_in_backward = -1, .max_slowdown = 10 };
 	Plan p = { .arena = arena_new(), .result = PLAN_FAILED };

@@ -31,16 +31,24 @@ static int64_t fill(Test *t, int64_t at, int64_t n)
 
 /* Runs the call twice (a second run must not depend on the first's scratch) and compares its result
  * with `want`. */
-static void check(Test *t, PlanPrim *p, const int64_t off[4], int64_t result, const double *want,
-		  int64_t n, const char *name)
+static void check_call(Test *t, PlanPrim *p, const int64_t *off, int64_t result, const double *want,
+		       int64_t n, const char *name)
 {
+	int work_at = p->acc ? 4 : 3;
+	bool in_place = p->acc && off[2] == off[3];
+	float *copy = calloc((size_t)n, sizeof *copy);
+	if (!copy)
+		exit(2);
+	memcpy(copy, t->arena + result, (size_t)n * sizeof *copy);
 	char why[PRIM_WHY], info[PRIM_WHY];
 	p->work_bytes = plan_prim_workspace(p, 2);
 	prim_describe(p, 2, info);
 	PrimCall *c = p->work_bytes < 0 ? NULL : prim_bind(t->lib, p, t->arena, off, why);
 	int ok = c != NULL;
 	for (int run = 0; ok && run < 2; run++) {
-		memset(t->arena + off[3], 0xff, (size_t)p->work_bytes + GUARD);
+		memset(t->arena + off[work_at], 0xff, (size_t)p->work_bytes + GUARD);
+		if (in_place)
+			memcpy(t->arena + result, copy, (size_t)n * sizeof *copy);
 		ok = prim_run(c);
 	}
 	double error = 0, most = 0;
@@ -51,13 +59,34 @@ static void check(Test *t, PlanPrim *p, const int64_t off[4], int64_t result, co
 		most = fabs(want[i]) > most ? fabs(want[i]) : most;
 	}
 	for (int i = 0; i < GUARD && ok; i++)
-		ok = t->arena[off[3] + p->work_bytes + i] == 0xff;
+		ok = t->arena[off[work_at] + p->work_bytes + i] == 0xff;
+	free(copy);
 	ok = ok && error <= 1e-4 * most;
 	t->passed += ok;
 	t->failed += !ok;
 	if (!ok)
 		printf("FAIL  %s: error %g of %g, workspace %lld, %s %s\n", name, error, most,
 		       (long long)p->work_bytes, info, c ? "" : "unbound");
+}
+
+/* The call as it is, and where the result can be added to a sum: to one that lies elsewhere, and in place. `off` ends with the
+ * workspace, behind which the sum is put. */
+static void check(Test *t, PlanPrim *p, const int64_t off[4], int64_t result, double *want, int64_t n,
+		  const char *name)
+{
+	char text[160];
+	check_call(t, p, off, result, want, n, name);
+	if (p->kind != PRIM_MATMUL && p->kind != PRIM_CONV_GRAD_W)
+		return;
+	int64_t sum = off[3], work = fill(t, sum, n);
+	const float *start = (const float *)(const void *)(t->arena + sum);
+	for (int64_t i = 0; i < n; i++)
+		want[i] += (double)start[i];
+	p->acc = true;
+	snprintf(text, sizeof text, "%s, added to a sum", name);
+	check_call(t, p, (int64_t[]){ off[0], off[1], sum, result, work }, result, want, n, text);
+	snprintf(text, sizeof text, "%s, added in place", name);
+	check_call(t, p, (int64_t[]){ off[0], off[1], sum, sum, work }, sum, want, n, text);
 }
 
 typedef struct Conv {
