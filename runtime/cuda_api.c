@@ -41,13 +41,13 @@ static const char *find_symbols(void *library, const Symbol *symbol, size_t n, v
 
 static bool find_driver(CudaApi *c, Fail *f)
 {
-	c->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-	if (!c->library)
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	if (!library)
 		return fail(f, EXIT_FILES,
 			    "no NVIDIA driver: libcuda.so.1 cannot be opened; this trainer runs on an NVIDIA card: "
 			    DRIVER_NEEDED);
-	const char *missing = find_symbols(c->library, cuda_symbols,
-					   sizeof cuda_symbols / sizeof *cuda_symbols, c);
+	const char *missing =
+		find_symbols(library, cuda_symbols, sizeof cuda_symbols / sizeof *cuda_symbols, c);
 	return !missing || fail(f, EXIT_FILES,
 				"the NVIDIA driver is too old: libcuda.so.1 has no %s; " DRIVER_NEEDED,
 				missing);
@@ -58,31 +58,20 @@ bool cuda_open(CudaApi *c, Fail *f)
 	int version = 0;
 	char text[160];
 	*c = (CudaApi){ 0 };
-	if (!find_driver(c, f)) {
-		cuda_close(c);
+	if (!find_driver(c, f))
 		return false;
-	}
 	CuResult e = c->Init(0);
 	if (!e)
 		e = c->DriverGetVersion(&version);
 	if (e == CU_NO_DEVICE)
-		fail(f, EXIT_FILES, "the NVIDIA driver finds no card (is one there, and may this user use it?)");
-	else if (e)
-		fail(f, EXIT_FILES, "the NVIDIA driver cannot start: cuInit: %s", cuda_error(c, e, text));
-	else if (version < CUDA_LEAST)
-		fail(f, EXIT_FILES, "the NVIDIA driver is too old: it offers CUDA %d.%d; " DRIVER_NEEDED,
-		     version / 1000, version % 1000 / 10);
-	else
-		return true;
-	cuda_close(c);
-	return false;
-}
-
-void cuda_close(CudaApi *c)
-{
-	if (c->library)
-		dlclose(c->library);
-	*c = (CudaApi){ 0 };
+		return fail(f, EXIT_FILES,
+			    "the NVIDIA driver finds no card (is one there, and may this user use it?)");
+	if (e)
+		return fail(f, EXIT_FILES, "the NVIDIA driver cannot start: cuInit: %s",
+			    cuda_error(c, e, text));
+	return version >= CUDA_LEAST ||
+	       fail(f, EXIT_FILES, "the NVIDIA driver is too old: it offers CUDA %d.%d; " DRIVER_NEEDED,
+		    version / 1000, version % 1000 / 10);
 }
 
 const char *cuda_error(const CudaApi *c, CuResult e, char out[160])
@@ -115,26 +104,18 @@ bool cuda_ok(const CudaApi *c, CuResult e, const char *call, const char *what, F
 bool cublas_open(CublasApi *c, Fail *f)
 {
 	static const char *const name[] = { "libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11" };
+	void *library = NULL;
 	*c = (CublasApi){ 0 };
-	for (size_t i = 0; i < sizeof name / sizeof *name && !c->library; i++)
-		c->library = dlopen(name[i], RTLD_NOW | RTLD_LOCAL);
-	if (!c->library)
+	for (size_t i = 0; i < sizeof name / sizeof *name && !library; i++)
+		library = dlopen(name[i], RTLD_NOW | RTLD_LOCAL);
+	if (!library)
 		return fail(f, EXIT_FILES,
 			    "no cuBLAS: libcublasLt.so.13, .12 and .11 cannot be opened; matrix products need it: "
 			    "install CUDA's cuBLAS (libcublas12 or libcublas-13-0) or put its folder into LD_LIBRARY_PATH");
-	const char *missing = find_symbols(c->library, cublas_symbols,
-					   sizeof cublas_symbols / sizeof *cublas_symbols, c);
-	if (!missing)
-		return true;
-	cublas_close(c);
-	return fail(f, EXIT_FILES, "libcublasLt.so has no %s: install cuBLAS of CUDA 11.4 or later", missing);
-}
-
-void cublas_close(CublasApi *c)
-{
-	if (c->library)
-		dlclose(c->library);
-	*c = (CublasApi){ 0 };
+	const char *missing =
+		find_symbols(library, cublas_symbols, sizeof cublas_symbols / sizeof *cublas_symbols, c);
+	return !missing ||
+	       fail(f, EXIT_FILES, "libcublasLt.so has no %s: install cuBLAS of CUDA 11.4 or later", missing);
 }
 
 const char *cublas_error(LtStatus e)

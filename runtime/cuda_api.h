@@ -86,15 +86,13 @@ enum { CUDA_LEAST = 11040 };
 	X(EventElapsedTime, "cuEventElapsedTime", (float *milliseconds, CuEvent from, CuEvent to))
 
 typedef struct CudaApi {
-	void *library;
 #define FIELD(NAME, SYMBOL, ARGUMENTS) CuResult(*NAME) ARGUMENTS;
 	CUDA_CALLS(FIELD)
 #undef FIELD
 } CudaApi;
 
-/* Opens the driver and initialises it. */
+/* Opens the driver and initialises it. It stays with the process: it has threads of its own. */
 bool cuda_open(CudaApi *c, Fail *f);
-void cuda_close(CudaApi *c);
 /* "CUDA_ERROR_OUT_OF_MEMORY (out of memory)" */
 const char *cuda_error(const CudaApi *c, CuResult e, char out[160]);
 /* True where e is 0; else fills f: the call, what it was for, the error, what to do. */
@@ -162,14 +160,13 @@ enum { /* CUBLASLT_ALGO_CONFIG_* */ LT_ALGO_ID = 0, LT_ALGO_TILE, LT_ALGO_SPLIT,
 	   LtLayout lresult, const LtAlgo *algo, void *work, size_t work_bytes, CuStream s))
 
 typedef struct CublasApi {
-	void *library;
 #define FIELD(NAME, SYMBOL, ARGUMENTS) LtStatus(*NAME) ARGUMENTS;
 	CUBLAS_CALLS(FIELD)
 #undef FIELD
 } CublasApi;
 
+/* It stays with the process, as the driver does. */
 bool cublas_open(CublasApi *c, Fail *f);
-void cublas_close(CublasApi *c);
 /* "CUBLAS_STATUS_NOT_SUPPORTED" */
 const char *cublas_error(LtStatus e);
 

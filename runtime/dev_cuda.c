@@ -221,7 +221,6 @@ void device_close(Device *d)
 		return;
 	if (d->context)
 		close_context(d);
-	cuda_close(&d->api);
 	free(d->module);
 	free(d->func);
 	free(d);

@@ -35,6 +35,7 @@ typedef struct CudaFunc {
 	CuEvent ended[DEVICE_CALLS];
 	int64_t calls;
 	CuEvent *mark; /* before each step and after the last, for times; NULL */
+	int nmarks;
 } CudaFunc;
 
 struct Device {

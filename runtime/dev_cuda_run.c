@@ -282,8 +282,8 @@ static bool make_graphs(Device *d, const PlanFunc *func, CudaFunc *p, Fail *f)
 	for (int k = 0; k < DEVICE_CALLS; k++)
 		if (!CUDA(d, f, "an event", EventCreate, &p->ended[k], CU_EVENT_UNTIMED))
 			return false;
-	for (int i = 0; p->mark && i <= func->nsteps; i++)
-		if (!CUDA(d, f, "an event", EventCreate, &p->mark[i], CU_EVENT_TIMED))
+	for (; p->mark && p->nmarks <= func->nsteps; p->nmarks++)
+		if (!CUDA(d, f, "an event", EventCreate, &p->mark[p->nmarks], CU_EVENT_TIMED))
 			return false;
 	return CUDA(d, f, "graphs", StreamSynchronize, d->stream);
 }
@@ -338,6 +338,8 @@ void cuda_func_free(Device *d, CudaFunc *p)
 	for (int k = 0; k < DEVICE_CALLS; k++)
 		if (p->ended[k])
 			d->api.EventDestroy(p->ended[k]);
+	for (int i = 0; i < p->nmarks; i++)
+		d->api.EventDestroy(p->mark[i]);
 	if (p->host)
 		d->api.MemFreeHost(p->host);
 	free(p->segment);

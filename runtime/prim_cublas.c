@@ -80,7 +80,6 @@ void cublas_lib_close(CublasLib *lib)
 	}
 	if (lib->handle)
 		lib->api.Destroy(lib->handle);
-	cublas_close(&lib->api);
 	free(lib);
 }
 

@@ -245,7 +245,6 @@ int main(void)
 	t.cuda.MemFree(t.arena);
 	t.cuda.StreamDestroy(t.stream);
 	t.cuda.DevicePrimaryCtxRelease(card);
-	cuda_close(&t.cuda);
 	free(t.host);
 	printf("%d passed, %d failed\n", t.passed, t.failed);
 	return t.failed != 0;
