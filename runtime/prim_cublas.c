@@ -8,7 +8,8 @@
  *
  * The algorithm is the library's first choice for these shapes, alignments and the planned workspace.
  * Sums are split only so that the parts are added up in the type of the computation: an f32 sum is
- * never rounded to 16 bits on the way.
+ * never rounded to 16 bits on the way. With PlanPrim.acc the product is added to its sum by the library
+ * (beta = 1), in place or apart.
  *
  * Invariants. After cublas_bind nothing allocates. The workspace is the planned one, never more. */
 #include "prim_cublas.h"
@@ -16,20 +17,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The operands as the plan has them: a, b and the result; with PlanPrim.acc the sum beside them. */
-enum { A, B, C, OPERANDS };
+/* The operands as the plan has them: a, b and the result; and what the result is added to (PlanPrim.acc),
+ * which is laid out as the result is: without one the result itself, unread. */
+enum { A, B, C, OPERANDS, SUM = OPERANDS, PLACES };
 
 struct CublasCall {
 	CublasCall *next;
 	LtMatmulDesc desc;
 	LtLayout layout[OPERANDS];
 	LtAlgo algo;
-	CuPtr at[OPERANDS], work;
+	CuPtr at[PLACES], work;
 	int64_t work_bytes;
 	/* Calls that are made one after the other: over axes that could not be joined. */
 	int32_t nouter;
 	int64_t outer[PLAN_MAX_DIMS], step[OPERANDS][PLAN_MAX_DIMS]; /* trips; bytes from one to the next */
-	bool f64;
+	bool f64, acc;
 	char text[CUBLAS_WHY];
 };
 
@@ -196,8 +198,20 @@ static uint32_t alignment(const CublasCall *c, int role)
 {
 	uint64_t bits = c->at[role] | 256;
 	for (int i = 0; i < c->nouter; i++)
-		bits |= (uint64_t)c->step[role][i];
+		bits |= (uint64_t)c->step[role == SUM ? C : role][i];
 	return (uint32_t)(bits & -bits);
+}
+
+/* Whether the result lies as the sum does: dense. */
+static bool is_dense(const PlanPrim *p)
+{
+	int64_t dense = 1;
+	for (int i = p->ndim - 1; i >= 0; i--) {
+		if (p->dims[C][i] > 1 && p->strides[C][i] != dense)
+			return false;
+		dense *= p->dims[C][i];
+	}
+	return true;
 }
 
 static LtStatus choose(const CublasLib *lib, CublasCall *c, int *found)
@@ -207,7 +221,7 @@ static LtStatus choose(const CublasLib *lib, CublasCall *c, int *found)
 	LtHeuristic h = { .state = 0 };
 	uint64_t most = (uint64_t)c->work_bytes;
 	uint32_t reduction = LT_REDUCTION_COMPUTE_TYPE;
-	uint32_t align[] = { alignment(c, B), alignment(c, A), alignment(c, C), alignment(c, C) };
+	uint32_t align[] = { alignment(c, B), alignment(c, A), alignment(c, SUM), alignment(c, C) };
 	LtStatus e = api->PreferenceCreate(&pref);
 	if (e)
 		return e;
@@ -250,6 +264,8 @@ static bool call_make(CublasLib *lib, const PlanPrim *p, CublasCall *c, Fail *f)
 			return fail(f, EXIT_BUG, "cuBLAS cannot take the strides of a matrix");
 	if (m[C].transposed)
 		return fail(f, EXIT_BUG, "cuBLAS cannot write a transposed result");
+	if (p->acc && (!is_dense(p) || operand_type(p, C) == PD_F16 || operand_type(p, C) == PD_BF16))
+		return fail(f, EXIT_BUG, "cuBLAS cannot add this result to a sum of f32");
 	LtStatus e = make_desc(&lib->api, p, m, c);
 	if (!e)
 		e = make_layouts(&lib->api, p, m, c);
@@ -271,10 +287,15 @@ CublasCall *cublas_bind(CublasLib *lib, const PlanPrim *p, CuPtr arena, const in
 		fail(f, EXIT_FILES, "out of memory");
 		return NULL;
 	}
-	for (int role = 0; role < OPERANDS; role++)
-		c->at[role] = arena + (uint64_t)off[role];
+	/* off: a, b, the sum where there is one, the result, the workspace. */
+	int result = p->acc ? 3 : 2;
+	c->acc = p->acc;
+	c->at[A] = arena + (uint64_t)off[0];
+	c->at[B] = arena + (uint64_t)off[1];
+	c->at[SUM] = arena + (uint64_t)off[2];
+	c->at[C] = arena + (uint64_t)off[result];
 	c->work_bytes = p->work_bytes;
-	c->work = p->work_bytes > 0 ? arena + (uint64_t)off[OPERANDS] : 0;
+	c->work = p->work_bytes > 0 ? arena + (uint64_t)off[result + 1] : 0;
 	if (!call_make(lib, p, c, f)) {
 		call_free(&lib->api, c);
 		return NULL;
@@ -291,34 +312,35 @@ const char *cublas_describe(const CublasCall *c)
 
 /* ---- running ---------------------------------------------------------------------------------- */
 
-static LtStatus run_at(const CublasLib *lib, const CublasCall *c, const CuPtr at[OPERANDS], CuStream s)
+static LtStatus run_at(const CublasLib *lib, const CublasCall *c, const CuPtr at[PLACES], CuStream s)
 {
 	static const float one = 1, zero = 0;
 	static const double one64 = 1, zero64 = 0;
 	const void *alpha = c->f64 ? (const void *)&one64 : &one;
-	const void *beta = c->f64 ? (const void *)&zero64 : &zero;
-	void *result = (void *)(uintptr_t)at[C];
+	const void *beta = c->acc ? alpha : c->f64 ? (const void *)&zero64 : &zero;
 	return lib->api.Matmul(lib->handle, c->desc, alpha, (const void *)(uintptr_t)at[B], c->layout[B],
-			       (const void *)(uintptr_t)at[A], c->layout[A], beta, result, c->layout[C],
-			       result, c->layout[C], &c->algo, (void *)(uintptr_t)c->work,
+			       (const void *)(uintptr_t)at[A], c->layout[A], beta,
+			       (const void *)(uintptr_t)at[SUM], c->layout[C], (void *)(uintptr_t)at[C],
+			       c->layout[C], &c->algo, (void *)(uintptr_t)c->work,
 			       (size_t)c->work_bytes, s);
 }
 
 LtStatus cublas_run(const CublasLib *lib, const CublasCall *c, CuStream s)
 {
 	int64_t trip[PLAN_MAX_DIMS] = { 0 };
-	CuPtr at[OPERANDS] = { c->at[A], c->at[B], c->at[C] };
+	CuPtr at[PLACES] = { c->at[A], c->at[B], c->at[C], c->at[SUM] };
 	for (;;) {
 		LtStatus e = run_at(lib, c, at, s);
 		int i = 0;
 		while (!e && i < c->nouter && ++trip[i] == c->outer[i]) {
-			for (int role = 0; role < OPERANDS; role++)
-				at[role] -= (uint64_t)(c->step[role][i] * (c->outer[i] - 1));
+			for (int role = 0; role < PLACES; role++)
+				at[role] -= (uint64_t)(c->step[role == SUM ? C : role][i] *
+						       (c->outer[i] - 1));
 			trip[i++] = 0;
 		}
 		if (e || i == c->nouter)
 			return e;
-		for (int role = 0; role < OPERANDS; role++)
-			at[role] += (uint64_t)c->step[role][i];
+		for (int role = 0; role < PLACES; role++)
+			at[role] += (uint64_t)c->step[role == SUM ? C : role][i];
 	}
 }

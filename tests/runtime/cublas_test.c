@@ -28,28 +28,34 @@ typedef struct Case {
 	bool transposed_a, transposed_b;
 	bool shared_b;    /* stride 0 on the batch axes */
 	bool interleaved; /* the last batch axis lies within the rows, as the heads of attention do */
+	enum { NO_SUM, SUM_APART, SUM_IN_PLACE } sum;
 } Case;
 
 static const Case cases[] = {
-	{ "plain", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, false, false, false, false },
-	{ "a transposed", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, true, false, false, false },
-	{ "b transposed", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, false, true, false, false },
-	{ "both transposed", PD_F32, PD_NONE, 0, { 0 }, 16, 32, 24, true, true, false, false },
-	{ "f64", PD_F64, PD_NONE, 0, { 0 }, 6, 11, 4, false, true, false, false },
-	{ "bf16", PD_BF16, PD_NONE, 0, { 0 }, 16, 64, 32, false, true, false, false },
-	{ "f16", PD_F16, PD_NONE, 0, { 0 }, 16, 64, 32, true, false, false, false },
-	{ "bf16 to f32", PD_BF16, PD_F32, 0, { 0 }, 24, 40, 8, true, false, false, false },
-	{ "f16 to f32", PD_F16, PD_F32, 0, { 0 }, 24, 40, 8, true, false, false, false },
-	{ "a batch", PD_F32, PD_NONE, 1, { 3 }, 4, 6, 5, false, true, false, false },
-	{ "two batch axes that join", PD_F32, PD_NONE, 2, { 2, 3 }, 4, 6, 5, true, false, false, false },
-	{ "a shared operand", PD_F32, PD_NONE, 2, { 2, 3 }, 4, 6, 5, false, false, true, false },
-	{ "heads within rows", PD_F32, PD_NONE, 2, { 3, 2 }, 4, 8, 5, false, false, false, true },
-	{ "heads within rows, transposed", PD_BF16, PD_NONE, 2, { 3, 2 }, 8, 16, 8, true, true, false, true },
-	{ "one row", PD_F32, PD_NONE, 0, { 0 }, 1, 8, 4, false, true, false, false },
-	{ "one column", PD_F32, PD_NONE, 0, { 0 }, 6, 8, 1, false, false, false, false },
-	{ "one column, transposed", PD_F32, PD_NONE, 0, { 0 }, 6, 8, 1, true, true, false, false },
-	{ "an outer product", PD_F32, PD_NONE, 0, { 0 }, 6, 1, 8, false, false, false, false },
-	{ "one number", PD_F32, PD_NONE, 1, { 1 }, 1, 1, 1, false, false, false, false },
+	{ "plain", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, false, false, false, false, NO_SUM },
+	{ "a transposed", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, true, false, false, false, NO_SUM },
+	{ "b transposed", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, false, true, false, false, NO_SUM },
+	{ "both transposed", PD_F32, PD_NONE, 0, { 0 }, 16, 32, 24, true, true, false, false, NO_SUM },
+	{ "f64", PD_F64, PD_NONE, 0, { 0 }, 6, 11, 4, false, true, false, false, NO_SUM },
+	{ "bf16", PD_BF16, PD_NONE, 0, { 0 }, 16, 64, 32, false, true, false, false, NO_SUM },
+	{ "f16", PD_F16, PD_NONE, 0, { 0 }, 16, 64, 32, true, false, false, false, NO_SUM },
+	{ "bf16 to f32", PD_BF16, PD_F32, 0, { 0 }, 24, 40, 8, true, false, false, false, NO_SUM },
+	{ "f16 to f32", PD_F16, PD_F32, 0, { 0 }, 24, 40, 8, true, false, false, false, NO_SUM },
+	{ "a batch", PD_F32, PD_NONE, 1, { 3 }, 4, 6, 5, false, true, false, false, NO_SUM },
+	{ "two batch axes that join", PD_F32, PD_NONE, 2, { 2, 3 }, 4, 6, 5, true, false, false, false, NO_SUM },
+	{ "a shared operand", PD_F32, PD_NONE, 2, { 2, 3 }, 4, 6, 5, false, false, true, false, NO_SUM },
+	{ "heads within rows", PD_F32, PD_NONE, 2, { 3, 2 }, 4, 8, 5, false, false, false, true, NO_SUM },
+	{ "heads within rows, transposed", PD_BF16, PD_NONE, 2, { 3, 2 }, 8, 16, 8, true, true, false, true, NO_SUM },
+	{ "one row", PD_F32, PD_NONE, 0, { 0 }, 1, 8, 4, false, true, false, false, NO_SUM },
+	{ "one column", PD_F32, PD_NONE, 0, { 0 }, 6, 8, 1, false, false, false, false, NO_SUM },
+	{ "one column, transposed", PD_F32, PD_NONE, 0, { 0 }, 6, 8, 1, true, true, false, false, NO_SUM },
+	{ "an outer product", PD_F32, PD_NONE, 0, { 0 }, 6, 1, 8, false, false, false, false, NO_SUM },
+	{ "added to a sum", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, true, false, false, false, SUM_APART },
+	{ "added in place", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, true, false, false, false, SUM_IN_PLACE },
+	{ "bf16 added in place", PD_BF16, PD_F32, 0, { 0 }, 24, 40, 8, true, false, false, false, SUM_IN_PLACE },
+	{ "f16 added to a sum", PD_F16, PD_F32, 0, { 0 }, 24, 40, 8, true, false, false, false, SUM_APART },
+	{ "a batch added to a sum", PD_F32, PD_NONE, 2, { 2, 3 }, 4, 6, 5, true, false, false, false, SUM_APART },
+	{ "one number", PD_F32, PD_NONE, 1, { 1 }, 1, 1, 1, false, false, false, false, NO_SUM },
 };
 
 static int64_t type_size(PlanDType t)
@@ -127,7 +133,7 @@ static void set_operand(PlanPrim *p, int role, const Case *c, int64_t rows, int6
 static PlanPrim prim_of(const Case *c)
 {
 	PlanPrim p = { .kind = PRIM_MATMUL, .dtype = c->dtype, .out = c->out, .ndim = c->nbatch + 2,
-		       .work_bytes = WORK };
+		       .acc = c->sum != NO_SUM, .work_bytes = WORK };
 	set_operand(&p, 0, c, c->m, c->k, c->transposed_a, false);
 	set_operand(&p, 1, c, c->k, c->n, c->transposed_b, c->shared_b);
 	set_operand(&p, 2, c, c->m, c->n, false, false);
@@ -151,8 +157,9 @@ static bool copy(Test *t, bool in, Fail *f)
 	       cuda_ok(&t->cuda, t->cuda.StreamSynchronize(t->stream), "wait", "the arena", f);
 }
 
-/* Largest error against the loops, relative to the largest result. */
-static double compare(const Test *t, const Case *c, const PlanPrim *p, const int64_t *off)
+/* Largest error against the loops, relative to the largest result; `start` is what the result's elements
+ * were added to. */
+static double compare(const Test *t, const Case *c, const PlanPrim *p, const int64_t *off, const float *start)
 {
 	int64_t size = type_size(c->dtype), n0 = c->nbatch > 0 ? c->batch[0] : 1;
 	int64_t n1 = c->nbatch > 1 ? c->batch[1] : 1;
@@ -160,11 +167,12 @@ static double compare(const Test *t, const Case *c, const PlanPrim *p, const int
 	double error = 0, most = 1e-30;
 	for (int64_t i = 0; i < n0 * n1 * c->m * c->n; i++) {
 		int64_t s = i % c->n, r = i / c->n % c->m, i1 = i / c->n / c->m % n1, i0 = i / c->n / c->m / n1;
-		double want = 0;
+		int64_t place = at(p, 2, i0, i1, r, s);
+		double want = c->sum ? (double)start[place] : 0;
 		for (int64_t k = 0; k < c->k; k++)
 			want += load(t->host + off[0] + at(p, 0, i0, i1, r, k) * size, c->dtype) *
 				load(t->host + off[1] + at(p, 1, i0, i1, k, s) * size, c->dtype);
-		double got = load(t->host + off[2] + at(p, 2, i0, i1, r, s) * type_size(out), out);
+		double got = load(t->host + off[2] + place * type_size(out), out);
 		double d = fabs(got - want);
 		error = d <= error ? error : d;
 		most = fabs(want) > most ? fabs(want) : most;
@@ -177,21 +185,33 @@ static void run_case(Test *t, const Case *c)
 	Fail f = { 0 };
 	PlanPrim p = prim_of(c);
 	PlanDType out = c->out ? c->out : c->dtype;
-	int64_t n = 1, off[4] = { GUARD, PLACE + GUARD, 2 * PLACE + GUARD, 3 * PLACE };
+	/* a, b, result, workspace, sum; and as the plan has them */
+	int64_t n = 1, off[5] = { GUARD, PLACE + GUARD, 2 * PLACE + GUARD, 3 * PLACE, 5 * PLACE };
+	int64_t plan_off[5] = { off[0], off[1], off[2], off[3] };
+	float start[1024];
+	if (c->sum) {
+		plan_off[2] = c->sum == SUM_APART ? off[4] : off[2];
+		plan_off[3] = off[2];
+		plan_off[4] = off[3];
+	}
 	for (int i = 0; i < p.ndim; i++)
 		n *= p.dims[2][i];
 	memset(t->host, 0xff, ARENA);
 	for (int role = 0; role < 2; role++)
 		for (int64_t i = 0; i < PLACE / 16; i++)
 			store(t->host + off[role] + i * type_size(c->dtype), c->dtype, next(t));
+	for (int i = 0; c->sum && i < n; i++) {
+		start[i] = (float)next(t);
+		memcpy(t->host + plan_off[2] + i * 4, &start[i], 4);
+	}
 	bool ok = copy(t, true, &f);
-	const CublasCall *call = ok ? cublas_bind(t->lib, &p, t->arena, off, &f) : NULL;
-	for (int run = 0; call && ok && run < 2; run++) {
+	const CublasCall *call = ok ? cublas_bind(t->lib, &p, t->arena, plan_off, &f) : NULL;
+	for (int run = 0; call && ok && run < (c->sum == SUM_IN_PLACE ? 1 : 2); run++) {
 		LtStatus e = cublas_run(t->lib, call, t->stream);
 		ok = !e || fail(&f, EXIT_BUG, "%s", cublas_error(e));
 	}
 	ok = ok && call && copy(t, false, &f);
-	double error = ok ? compare(t, c, &p, off) : 1;
+	double error = ok ? compare(t, c, &p, off, start) : 1;
 	int64_t end = off[2] + n * type_size(out);
 	for (int i = 0; ok && i < GUARD; i++)
 		ok = t->host[off[2] - 1 - i] == 0xff && t->host[end + i] == 0xff;
@@ -205,7 +225,7 @@ static void run_case(Test *t, const Case *c)
 static void refused(Test *t, const char *name, PlanPrim p, const char *text)
 {
 	Fail f = { 0 };
-	int64_t off[4] = { 0, PLACE, 2 * PLACE, 3 * PLACE };
+	int64_t off[5] = { 0, PLACE, 2 * PLACE, 3 * PLACE, 4 * PLACE };
 	bool ok = !cublas_bind(t->lib, &p, t->arena, off, &f) && strstr(f.text, text);
 	t->passed += ok;
 	t->failed += !ok;
@@ -238,6 +258,10 @@ int main(void)
 	p.strides[2][0] = 1;
 	p.strides[2][1] = p.dims[2][0];
 	refused(&t, "a transposed result", p, "transposed result");
+	p = prim_of(&cases[0]);
+	p = prim_of(&cases[5]);
+	p.acc = true;
+	refused(&t, "a sum of 16 bits", p, "to a sum of f32");
 	p = prim_of(&cases[0]);
 	p.strides[0][1] = 2;
 	refused(&t, "strides that no library takes", p, "strides of a matrix");
