@@ -14,7 +14,8 @@
  *
  * Descents after the first weigh each buffer by a factor of its own and take longer strides (as greedy randomized searches do: Feo and
  * Resende, "Greedy Randomized Adaptive Search Procedures", 1995, here with fixed numbers), within a limit of work: hundreds for a chain
- * of thirty operations, one for a thousand. All their plans are pooled; those that another beats in bytes and seconds are left out.
+ * of thirty operations, one for a thousand. All their plans are pooled; those that another beats in bytes and seconds are left out. Those of
+ * small functions are then the starts of a local search with as much work again (refine.c).
  *
  * Looking at a gap costs a walk over what is replayed at its end. The seconds found are remembered with the gap for one target and looked
  * at again before it is dropped. Many gaps go in one round where there are very many.
@@ -24,13 +25,13 @@
  * the limit of seconds alone: work is counted, not timed. */
 #include "recompute.h"
 
-#include "stages.h"
+#include "refine.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
-enum { GAPS_AT_ONCE = 400000, PATIENCE = 16, WORK_AN_OP = 2000, TIRED = 3, MOST_DESCENTS = 256 };
+enum { GAPS_AT_ONCE = 400000, PATIENCE = 16, WORK_AN_OP = 2000, TIRED = 3, MOST_DESCENTS = 256, REFINED_OPS = 150 };
 
 typedef struct Candidate {
 	double score;       /* the lower the better */
@@ -52,7 +53,7 @@ typedef struct Search {
 	int64_t *live;      /* by stage */
 	double *above;      /* by stage: how many before it are above the target */
 	VEC(Candidate) cand;
-	VEC(Sketch) plans;
+	Sketches plans;
 	VEC(int32_t) made;
 	int32_t *noted, stamp; /* by buffer: the last time it was marked */
 	Arena *scratch;
@@ -178,6 +179,14 @@ static double drop_score(Search *s, int32_t buf, int32_t i, bool anew)
 	return m->cost > 0 ? (m->cost + 1e-12) / (bytes * relief) * taste(s, buf) : m->cost - 1e-12;
 }
 
+/* What outputs read: made again at the very end, it rarely pays, and descents leave it alone. */
+static bool is_kept(const Search *s, const Mark *end)
+{
+	const Node *n = s->t->op[end->stage].node;
+
+	return n && n->op == OP_output;
+}
+
 static void gather_drops(Search *s)
 {
 	int32_t peak = peaks_where(&s->s->peaks);
@@ -188,7 +197,7 @@ static void gather_drops(Search *s)
 		for (int32_t i = 0; i + 1 < s->s->buf[b].n; i++) {
 			const Mark *m = &s->s->buf[b].at[i];
 
-			if (m->held && (m->stage == peak || m[1].stage == peak ||
+			if (m->held && !is_kept(s, &m[1]) && (m->stage == peak || m[1].stage == peak ||
 			                s->above[m[1].stage] > s->above[m->stage + 1]))
 				add_candidate(s, drop_score(s, b, i, false), b, m->stage);
 		}
@@ -317,25 +326,6 @@ static bool take(Search *s, const Candidate *c, bool first, double next)
 	return true;
 }
 
-/* One plan more, if it is lower than the last. */
-static void note_plan(Search *s)
-{
-	Sketch p = { .seconds = s->plain, .live_bytes = stages_peak(s->s) };
-
-	for (int32_t i = 0; i < s->t->nops; i++)
-		p.n += s->s->stage[i].n;
-	p.replay = ARENA_ARRAY(s->arena, p.n, Replay);
-	p.n = 0;
-	for (int32_t i = 0; i < s->t->nops; i++) {
-		const Stage *st = &s->s->stage[i];
-
-		for (int32_t k = 0; k < st->n; k++)
-			p.replay[p.n++] = (Replay){ i, st->step[k] };
-		p.seconds += st->seconds;
-	}
-	vec_push(s->arena, &s->plans, p);
-}
-
 /* Lowers the peak to the target; false where nothing more can be done. */
 static bool evict(Search *s)
 {
@@ -406,29 +396,6 @@ static void restore(Search *s)
 
 /* ---- the trajectory ---- */
 
-static int by_seconds(const void *pa, const void *pb)
-{
-	const Sketch *a = pa, *b = pb;
-
-	if (a->seconds < b->seconds || a->seconds > b->seconds)
-		return a->seconds < b->seconds ? -1 : 1;
-	if (a->live_bytes != b->live_bytes)
-		return a->live_bytes < b->live_bytes ? -1 : 1;
-	return a < b ? -1 : a > b;
-}
-
-/* Sorts plans and moves those that no other beats to the front, fastest first; returns how many. */
-static int32_t undominated(Sketch *plan, size_t count)
-{
-	int32_t n = 0;
-
-	qsort(plan, count, sizeof *plan, by_seconds);
-	for (size_t k = 0; k < count; k++)
-		if (n == 0 || plan[k].live_bytes < plan[n - 1].live_bytes)
-			plan[n++] = plan[k];
-	return n;
-}
-
 /* Leaves out the steps whose results nobody reads, such as an operation that is replayed before each of its uses: it first runs there.
  * Backwards over the plan, as ir_dce does over the function. */
 static void drop_unread(const Timeline *t, TPlan *p, Arena *scratch)
@@ -459,8 +426,11 @@ static void drop_unread(const Timeline *t, TPlan *p, Arena *scratch)
 /* The trajectory of all plans that were met. What the search does not know of, steps that nobody reads, is left out of them first. */
 static Trajectory pool(Search *s)
 {
-	Trajectory tr = { .t = s->t, .plan = s->plans.at, .n = undominated(s->plans.at, s->plans.len) };
+	Trajectory tr = { .t = s->t };
 
+	refine_undominated(&s->plans);
+	tr.plan = s->plans.at;
+	tr.n = (int32_t)s->plans.len;
 	for (int32_t k = 0; k < tr.n; k++) {
 		TPlan plan;
 
@@ -472,7 +442,8 @@ static Trajectory pool(Search *s)
 		tr.plan[k].seconds = plan.seconds;
 		tr.plan[k].live_bytes = plan.live_bytes;
 	}
-	tr.n = undominated(tr.plan, (size_t)tr.n);
+	refine_undominated(&s->plans);
+	tr.n = (int32_t)s->plans.len;
 	return tr;
 }
 
@@ -484,7 +455,7 @@ static Search begin(const Timeline *t, Arena *a, Arena *scratch, double max_seco
 		s.plain += t->op[i].seconds;
 	s.limit = max_seconds - s.plain;
 	s.s = stages_new(t, scratch);
-	note_plan(&s);
+	vec_push(a, &s.plans, refine_sketch(s.s, a));
 	return s;
 }
 
@@ -509,7 +480,7 @@ static void descend(Search *s, double stride)
 		s->target = (int64_t)((double)(stages_peak(s->s) + s->t->var_bytes) * (1 - stride * (1 + TIRED * tired))) - s->t->var_bytes;
 		if (s->target > 0 && evict(s))
 			restore(s);
-		note_plan(s);
+		vec_push(s->arena, &s->plans, refine_sketch(s->s, s->arena));
 		stages_keep(s->s);
 	} while (s->target > 0 && stages_peak(s->s) <= s->target && s->s->work < s->enough);
 	s->work += s->s->work;
@@ -532,6 +503,9 @@ Trajectory recompute_trajectory(const Timeline *t, Arena *a, double max_seconds,
 		descend(&s, stride(t->nops) * (1 + s.descent % 3));
 		s.descent++;
 	} while (s.work + s.work / s.descent < work && s.descent < MOST_DESCENTS && s.plans.len > 2);
+	refine_undominated(&s.plans);
+	if (t->nops <= REFINED_OPS)
+		refine_plans(t, a, &s.plans, s.limit, work);
 	tr = pool(&s);
 	arena_free(scratch);
 	return tr;

@@ -327,6 +327,31 @@ static void add_block(Build *b, const Block *block)
 	}
 }
 
+/* Outputs come last and stay until the function ends: the first reads what all of them do, and what was dropped may be replayed before it. */
+static void join_outputs(Build *b)
+{
+	size_t first = b->ops.len;
+	bool *seen = ARENA_ARRAY(b->t->arena, b->bufs.len, bool);
+	TOp *op;
+
+	while (first > 0 && b->ops.at[first - 1].node && b->ops.at[first - 1].node->op == OP_output)
+		first--;
+	if (first == b->ops.len)
+		return;
+	for (size_t i = first; i < b->ops.len; i++)
+		for (int32_t k = 0; k < b->ops.at[i].nuse; k++) {
+			int32_t buf = b->ops.at[i].use[k];
+
+			if (!seen[buf])
+				vec_push(b->t->arena, &b->use, buf);
+			seen[buf] = true;
+		}
+	op = &b->ops.at[first];
+	op->use = take(b->t->arena, b->use.at, b->use.len);
+	op->nuse = (int32_t)b->use.len;
+	op->closed = false;
+}
+
 /* ---- what can be laid out ---- */
 
 /* Counts for each storage root, by Value.id, the nodes' operands that read it, a loop's own ones included. */
@@ -417,6 +442,7 @@ Timeline *timeline_build(Arena *a, Func *f, const PassCtx *cx)
 	}
 	count_reads(&b, f->body);
 	add_block(&b, f->body);
+	join_outputs(&b);
 	for (int32_t i = 0; i < t->nvalues; i++)
 		t->buf_of[i] = t->buf_of[find(b.rep, i)];
 	for (const Var *v = f->module->vars; v; v = v->next)

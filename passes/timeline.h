@@ -36,7 +36,7 @@ typedef struct TOp {
 	int32_t loop;
 	bool replayable;
 	bool backward;
-	bool closed;       /* nothing may be replayed just before it: the end of a loop; an output, since earlier ones must stay */
+	bool closed;       /* nothing may be replayed just before it: the end of a loop; an output behind another, which must stay */
 } TOp;
 
 typedef struct Timeline {

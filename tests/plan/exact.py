@@ -6,6 +6,8 @@ coinor-cbc), and a search over all states that confirms it on the smallest.
                                                 smallest feasible one
     exact.py confirm [GRAPHS] [SEED]            the programme against the search on graphs of up to seven nodes, and exact.txt:
                                                 its graphs are those of graphs.py, its optima of 16 nodes are found again
+    exact.py hold [NODES]                       dlc against exact.txt, its graphs of up to so many nodes: a plan wherever the optimum has
+                                                one, and a step at most 5 % longer
     exact.py fixtures [SECONDS]                 the lines of exact.txt; what CBC does not prove in time is left out
 
 The programme follows Jain et al., "Checkmate" (2020). Ops keep their order; stage t ends with op t and may first replay
@@ -22,12 +24,14 @@ With the R whole, the least L and D are whole by themselves, so the R alone are 
 rounded up to 64, operands and results of an op together, variables always."""
 import hashlib
 import heapq
+import json
 import os
 import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
 import graphs  # noqa: E402
 
 UNIT = 64
@@ -245,13 +249,17 @@ def confirm(count, seed):
 
 # ---- fixtures ----
 
+def read_fixtures():
+    """family, nodes, seed, digest, plain peak, least, pairs: words of each line of exact.txt."""
+    with open(os.path.join(HERE, "exact.txt")) as f:
+        return [line.split() for line in f if line[0] != "#"]
+
+
 def confirm_fixtures():
     """Faults in exact.txt: graphs that are no longer those of graphs.py; optima of 16 nodes that CBC does not find again
     (the first two budgets of each graph)."""
     failed = 0
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "exact.txt")) as f:
-        lines = [line.split() for line in f if line[0] != "#"]
-    for family, nodes, seed, was, peak, least, *pairs in lines:
+    for family, nodes, seed, was, peak, least, *pairs in read_fixtures():
         graph = graphs.make(family, int(nodes), int(seed))
         p, what = Problem(graph), f"FAIL exact.txt: {family} {nodes} {seed}"
         if digest(graph) != was or p.plain_peak() != int(peak):
@@ -265,6 +273,33 @@ def confirm_fixtures():
                 failed += 1
                 print(f"{what}, budget {budget}: {extra} ns, now {again}")
     return failed
+
+
+def hold(most):
+    """The curve of dlc, all plans of which are placed, beside the optima."""
+    dlc = os.path.abspath(os.environ.get("DLC", os.environ.get("B", "build") + "/dlc"))
+    passed = failed = 0
+    for family, nodes, seed, _, _, _, *pairs in read_fixtures():
+        if int(nodes) > most:
+            continue
+        graph = graphs.make(family, int(nodes), int(seed))
+        plain = sum(op.ns for op in graph.ops)
+        with tempfile.NamedTemporaryFile("w", suffix=".ir") as f:
+            f.write(graph.text())
+            f.flush()
+            out = subprocess.run([dlc, f.name, "--no-build", "--quiet", "--machine", "generic-cpu", "--threads", "1",
+                                  "--curve", "--json", "-"], capture_output=True, text=True)
+        points = json.loads(out.stdout) if out.returncode == 0 else []
+        for pair in pairs:
+            budget, extra = (int(x) for x in pair.split(":"))
+            ns = [1e9 * p["predicted_step_seconds"] for p in points if p["arena_bytes"] <= UNIT * budget]
+            good = bool(ns) and min(ns) <= 1.05 * (plain + extra)
+            passed, failed = passed + good, failed + (not good)
+            if not good:
+                print(f"FAIL {family} {nodes} {seed} at {UNIT * budget} bytes: "
+                      f"{min(ns) if ns else 'no plan'}, optimum {plain + extra} ns")
+    print(f"{passed} passed, {failed} failed")
+    return failed > 0
 
 
 CASES = [(f, n, s) for s in range(4) for f in ("chain", "residual", "unet", "diamond") for n in (16, 24, 32)]
@@ -311,6 +346,8 @@ def main():
         return 0
     if args and args[0] == "confirm":
         return confirm(int(args[1]) if len(args) > 1 else 40, int(args[2]) if len(args) > 2 else 1)
+    if args and args[0] == "hold":
+        return hold(int(args[1]) if len(args) > 1 else 1000)
     if args and args[0] == "fixtures":
         fixtures(float(args[1]) if len(args) > 1 else 60)
         return 0
