@@ -167,10 +167,19 @@ static bool make_folders(const char *dir, Fail *f)
 	return true;
 }
 
-/* Proves that files can be made in the folder, by making the one that a save would. */
+/* Proves that files can be made in the folder, by making the one that a save would, and that nothing but a file stands in
+ * its place. */
 static bool try_folder(const char *dir, Fail *f)
 {
+	static const char *const saved[] = { "last.safetensors", "best.safetensors", "last.safetensors.tmp" };
 	char path[4096];
+	struct stat st;
+	for (size_t i = 0; i < sizeof saved / sizeof *saved; i++) {
+		snprintf(path, sizeof path, "%s/%s", dir, saved[i]);
+		if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+			return fail(f, EXIT_FILES, "%s is %s, where a checkpoint is to be saved (--out names another folder)", path,
+				    S_ISDIR(st.st_mode) ? "a folder" : "no file");
+	}
 	snprintf(path, sizeof path, "%s/last.safetensors.tmp", dir);
 	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (fd < 0)

@@ -12,7 +12,7 @@ typedef struct Options {
 	double temperature;
 	bool has_seed, save_best, check_memory, check_nan, no_shuffle, quiet, json, init_partial, merge, adapters;
 	uint64_t seed;
-	const char *init, *out, *resume, *metrics, *output, *split, *prompt, *tensorboard, *init_map, *init_adapters;
+	const char *init, *out, *resume, *metrics, *output, *split, *prompt, *tensorboard, *trace, *init_map, *init_adapters;
 	DataOverride data[MAX_DATA_OPTIONS];
 	int ndata;
 } Options;

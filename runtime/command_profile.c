@@ -3,11 +3,16 @@
  * Method. Each optimizer step is run with a clock around every step of the plan (RunCall.times). Of the
  * times that one of them has taken (in a loop: the mean over its trips), the median over all
  * optimizer steps is shown: what else the machine does disturbs single runs. The table adds up what
- * has one name. */
+ * has one name.
+ *
+ * A trace is one more step, with each run of each step of the plan as an event of Chrome's trace format (ph "X", in
+ * microseconds), for chrome://tracing, Perfetto and others. Where a device knows no starts, the steps of the plan stand one
+ * behind the other, each with the time of all its runs. */
 #include "command.h"
 
 #include "metrics.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -185,6 +190,85 @@ static void print_text(Profile *p, const char *device)
 	}
 }
 
+/* ---- the trace ------------------------------------------------------------------------------ */
+
+/* The steps of the plan one behind the other. */
+static void line_up(const Profile *p, RunTrace *trace)
+{
+	double at = 0;
+	for (int i = 0; i < p->func->nsteps; i++) {
+		if (!p->times[i].runs)
+			continue;
+		trace->event[trace->n++] = (RunEvent){ at, p->times[i].seconds, i, 0 };
+		at += p->times[i].seconds;
+	}
+}
+
+/* One step more, event by event. */
+static bool record(Profile *p, Trainer *t, RunTrace *trace, Fail *f)
+{
+	StepResult r;
+	int n = p->func->nsteps;
+	for (int i = 0; i < n; i++)
+		trace->room += p->times[i].runs;
+	trace->event = calloc((size_t)trace->room + 1, sizeof *trace->event);
+	if (!trace->event)
+		return fail(f, EXIT_FILES, "out of memory");
+	memset(p->times, 0, (size_t)n * sizeof *p->times);
+	t->times = p->times;
+	t->trace = trace;
+	bool ok = trainer_step(t, &r, NULL, f);
+	t->times = NULL;
+	t->trace = NULL;
+	if (ok && trace->n == 0)
+		line_up(p, trace);
+	return ok;
+}
+
+static void print_event(FILE *out, const Profile *p, const RunEvent *e, double begin)
+{
+	const PlanStep *s = &p->func->steps[e->step];
+	fprintf(out, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":%.3f,\"dur\":%.3f,\"name\":", 1e6 * (e->start - begin),
+		1e6 * e->seconds);
+	json_print_string(out, s->name);
+	fprintf(out, ",\"cat\":\"%s\",\"args\":{\"source\":", s->kind == PLAN_PRIM ? "library" : s->kind == PLAN_KERNEL ? "kernel" : "data");
+	json_print_string(out, s->source);
+	fprintf(out, ",\"step\":%d,\"micro_batch\":%" PRId64 ",\"predicted_us\":%.3f}}", (int)e->step, e->micro, 1e6 * s->seconds);
+}
+
+static bool write_trace(const Profile *p, const Trainer *t, const RunTrace *trace, const char *path, Fail *f)
+{
+	FILE *out = fopen(path, "we");
+	if (!out)
+		return fail(f, EXIT_FILES, "--trace: %s: %s", path, strerror(errno));
+	double begin = trace->n ? trace->event[0].start : 0;
+	int64_t micro = -1;
+	fprintf(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":");
+	json_print_string(out, t->plan->model);
+	fprintf(out, "}},\n{\"ph\":\"M\",\"pid\":1,\"tid\":1,\"name\":\"thread_name\",\"args\":{\"name\":");
+	json_print_string(out, device_info(t->device)->name);
+	fprintf(out, "}}");
+	for (int64_t i = 0; i < trace->n; i++) {
+		const RunEvent *e = &trace->event[i];
+		if (e->micro != micro)
+			fprintf(out, ",\n{\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"name\":\"micro-batch\",\"args\":{\"number\":%" PRId64 "}}",
+				1e6 * (e->start - begin), e->micro);
+		micro = e->micro;
+		print_event(out, p, e, begin);
+	}
+	fprintf(out, "\n]}\n");
+	bool ok = !ferror(out);
+	return (fclose(out) == 0 && ok) || fail(f, EXIT_FILES, "--trace: %s: %s", path, strerror(errno));
+}
+
+static bool trace_step(Profile *p, Trainer *t, const char *path, Fail *f)
+{
+	RunTrace trace = { 0 };
+	bool ok = record(p, t, &trace, f) && write_trace(p, t, &trace, path, f);
+	free(trace.event);
+	return ok;
+}
+
 int command_profile(const Plan *plan, const Options *o)
 {
 	Fail f = { 0 };
@@ -197,7 +281,7 @@ int command_profile(const Plan *plan, const Options *o)
 	if (t.synthetic)
 		fprintf(stderr, "note: no data files; the inputs are zeros\n");
 	bool ok = profile_open(&p, plan, o->steps > 0 ? o->steps : PROFILE_STEPS, &f) &&
-		  load_weights(&t, o, &f) && measure(&p, &t, &f);
+		  load_weights(&t, o, &f) && measure(&p, &t, &f) && (!o->trace || trace_step(&p, &t, o->trace, &f));
 	if (ok && o->json)
 		print_json(&p, device_info(t.device)->threads);
 	else if (ok)

@@ -252,8 +252,12 @@ static bool run_timed(Device *d, const RunAt *at, const RunCall *call, Fail *f)
 		return run_step(d, at, call, f);
 	double start = clock_seconds();
 	bool ok = run_step(d, at, call, f);
-	call->times[at->step].seconds += clock_seconds() - start;
+	double seconds = clock_seconds() - start;
+	call->times[at->step].seconds += seconds;
 	call->times[at->step].runs++;
+	RunTrace *trace = call->trace;
+	if (trace && trace->n < trace->room)
+		trace->event[trace->n++] = (RunEvent){ start, seconds, at->step, at->env.micro };
 	return ok;
 }
 

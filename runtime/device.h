@@ -57,12 +57,26 @@ typedef struct RunTime {
 	int64_t runs;
 } RunTime;
 
+/* One run of a step: when it began, on a clock of the device's own, and in which micro-batch. */
+typedef struct RunEvent {
+	double start, seconds;
+	int32_t step;
+	int64_t micro;
+} RunEvent;
+
+/* What a call fills up to `room`; a device that has no such clock leaves it empty. */
+typedef struct RunTrace {
+	RunEvent *event;
+	int64_t n, room;
+} RunTrace;
+
 typedef struct RunCall {
 	uint64_t seed;
 	int64_t step;     /* optimizer steps tried before this one */
 	RunSource source; /* is not asked any more once device_call has returned */
 	bool check_nan;   /* stops at the first result that is not finite and sets `bad` */
 	RunTime *times;   /* one for each step of the function; NULL: no clock is read */
+	RunTrace *trace;  /* beside times; NULL: not asked for */
 	RunBad bad;       /* bad.step is NULL where all is finite or nothing was checked */
 } RunCall;
 

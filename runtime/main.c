@@ -72,6 +72,8 @@ static const OptionRow rows[] = {
 	  "end after N evaluations without a lower test loss; --save-best with it" },
 	{ "--tensorboard", "DIR", TRAIN, ARG_TEXT, FIELD(tensorboard), 0,
 	  "write a TensorBoard event file into the folder" },
+	{ "--trace", "FILE", PROFILE, ARG_TEXT, FIELD(trace), 0,
+	  "write when each kernel of one step ran, as a Chrome trace (JSON)" },
 	{ "--metrics", "FILE", TRAIN, ARG_TEXT, FIELD(metrics), 0, "append a JSON line a step" },
 	{ "--output", "FILE", PREDICT, ARG_TEXT, FIELD(output), 0, "where the predictions go: .npy, or .csv with a row for each sample" },
 	{ "--output", "FILE", EXPORT, ARG_TEXT, FIELD(output), 0, "where the weights go: .safetensors" },

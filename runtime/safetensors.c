@@ -165,6 +165,28 @@ static int by_begin(const void *a, const void *b)
 				    : (x->end > y->end) - (x->end < y->end);
 }
 
+/* Tensors, in order, take all of the data and no byte twice. */
+static bool check_whole(const TensorFile *x, Fail *f)
+{
+	char what[512];
+	int64_t at = 0, end = x->size - x->data_at;
+	for (int i = 0; i < x->ntensors; at = x->tensor[i++].end) {
+		if (x->tensor[i].begin == at)
+			continue;
+		if (x->tensor[i].begin < at)
+			snprintf(what, sizeof what, "tensors '%.100s' and '%.100s' overlap",
+				 x->tensor[i - 1].name, x->tensor[i].name);
+		else
+			snprintf(what, sizeof what, "bytes %" PRId64 "..%" PRId64 " of the data are no tensor's", at,
+				 x->tensor[i].begin);
+		return damaged(x, f, what);
+	}
+	if (at == end)
+		return true;
+	snprintf(what, sizeof what, "%" PRId64 " bytes stand behind the last tensor", end - at);
+	return damaged(x, f, what);
+}
+
 static bool read_header(TensorFile *x, Fail *f)
 {
 	uint64_t length = 0;
@@ -199,13 +221,7 @@ static bool read_header(TensorFile *x, Fail *f)
 			return false;
 	}
 	qsort(x->tensor, (size_t)x->ntensors, sizeof *x->tensor, by_begin);
-	for (int i = 1; i < x->ntensors; i++)
-		if (x->tensor[i].begin < x->tensor[i - 1].end) {
-			snprintf(what, sizeof what, "tensors '%.100s' and '%.100s' overlap",
-				 x->tensor[i - 1].name, x->tensor[i].name);
-			return damaged(x, f, what);
-		}
-	return true;
+	return check_whole(x, f);
 }
 
 const char *tensors_metadata(const TensorFile *x, const char *key)

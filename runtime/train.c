@@ -125,6 +125,7 @@ static bool begin_step(Trainer *t, const PlanFunc *step, Fail *f)
 	RunCall call = call_of(t, &cursor);
 	call.step = t->begun;
 	call.times = t->times;
+	call.trace = t->trace;
 	t->started[t->begun % DEVICE_CALLS] = seconds_now();
 	if (!device_call(t->device, step, &call, f))
 		return false;

@@ -34,6 +34,7 @@ typedef struct Trainer {
 	bool synthetic;        /* the data are zeros */
 	bool check_nan;        /* steps and evaluations stop at the first result that is not finite */
 	RunTime *times;        /* of the steps of `step`; NULL: no clock is read */
+	RunTrace *trace;       /* of their runs; NULL */
 	int64_t outside_bytes; /* largest anonymous memory outside the arena so far */
 } Trainer;
 
