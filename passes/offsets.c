@@ -11,7 +11,6 @@
 #include "place.h"
 
 #include "cost.h"
-#include "timeline.h"
 
 int64_t place_variables(Module *m)
 {
@@ -53,7 +52,32 @@ static void place_block(const Placing *p, Block *b)
 	}
 }
 
-static int64_t place_plannable(Func *f, const PassCtx *cx)
+static bool same_lives(const TLives *x, const TLives *y)
+{
+	for (int32_t k = 0; x->n == y->n && k < x->n; k++) {
+		const TLife *a = &x->at[k], *b = &y->at[k];
+
+		if (a->from != b->from || a->to != b->to || a->over != b->over || a->bytes != b->bytes)
+			return false;
+	}
+	return x->n == y->n;
+}
+
+/* Where the plan's lives are placed already; returns the end of the highest. */
+static int64_t take_offsets(const Timeline *t, const TLives *lives, const int64_t *placed, int64_t *offset)
+{
+	int64_t end = t->var_bytes;
+
+	for (int32_t k = 0; k < lives->n; k++) {
+		offset[k] = placed[k];
+		if (placed[k] + lives->at[k].bytes > end)
+			end = placed[k] + lives->at[k].bytes;
+	}
+	return end;
+}
+
+/* `before` (may be NULL): lives that have been placed; where these are the same they keep their offsets. */
+static int64_t place_plannable(Func *f, const PassCtx *cx, const TLives *before, const int64_t *placed)
 {
 	Arena *a = arena_new();
 	Timeline *t = timeline_build(a, f, cx);
@@ -63,7 +87,10 @@ static int64_t place_plannable(Func *f, const PassCtx *cx)
 	Machine running = machine_running(cx->machine, f);
 	Placing p = { .t = t, .m = f->module, .buf_offset = ARENA_ARRAY(a, t->nbufs, int64_t) };
 
-	f->arena_bytes = timeline_place(t, a, &lives, 0, PLACE_ROUNDS, offset);
+	if (before && same_lives(before, &lives))
+		f->arena_bytes = take_offsets(t, &lives, placed, offset);
+	else
+		f->arena_bytes = timeline_place(t, a, &lives, 0, PLACE_ROUNDS, offset);
 	for (int32_t k = 0; k < lives.n; k++) {
 		if (lives.at[k].buf >= 0)
 			p.buf_offset[lives.at[k].buf] = offset[k];
@@ -80,7 +107,12 @@ static int64_t place_plannable(Func *f, const PassCtx *cx)
 
 int64_t place_func(Func *f, const PassCtx *cx)
 {
-	return timeline_plannable(f) ? place_plannable(f, cx) : -1;
+	return timeline_plannable(f) ? place_plannable(f, cx, NULL, NULL) : -1;
+}
+
+int64_t place_func_as(Func *f, const PassCtx *cx, const TLives *lives, const int64_t *offset)
+{
+	return place_plannable(f, cx, lives, offset);
 }
 
 PassResult pass_offsets(Module *m, PassCtx *cx)

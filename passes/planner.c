@@ -38,7 +38,9 @@ typedef struct Candidate {
 	Func *func;
 	Timeline *timeline;
 	Trajectory trajectory;
-	int64_t *arena; /* by plan: placed bytes, 0 not yet known */
+	Arena *keep;    /* for what is found out later */
+	int64_t *arena; /* by plan: placed bytes, 0 not yet known, and ... */
+	int64_t **offset; /* ... its lives' offsets */
 } Candidate;
 
 typedef struct Choice {
@@ -86,10 +88,11 @@ static int64_t placed_bytes(const Candidate *c, int32_t plan)
 		Arena *scratch = arena_new();
 		TPlan steps = recompute_plan(&c->trajectory, plan, scratch);
 		TLives lives = timeline_lives(c->timeline, scratch, &steps, NULL);
-		int64_t *offset = ARENA_ARRAY(scratch, lives.n, int64_t);
+		int64_t *offset = ARENA_ARRAY(c->keep, lives.n, int64_t);
 
 		assert(steps.live_bytes == c->trajectory.plan[plan].live_bytes);
 		c->arena[plan] = timeline_place(c->timeline, scratch, &lives, 0, PLACE_ROUNDS, offset);
+		c->offset[plan] = offset;
 		arena_free(scratch);
 	}
 	return c->arena[plan];
@@ -178,7 +181,9 @@ static bool add_candidate(Planner *p, Candidate *c, double *max_seconds)
 	/* The first candidate, the largest micro-batch, is the measure of slowness. */
 	if (p->candidates.len == 0)
 		*max_seconds = c->trajectory.plan[0].seconds * p->o->max_slowdown;
+	c->keep = p->arena;
 	c->arena = ARENA_ARRAY(p->arena, c->trajectory.n, int64_t);
+	c->offset = ARENA_ARRAY(p->arena, c->trajectory.n, int64_t *);
 	c->least = c->timeline->var_bytes + c->trajectory.plan[c->trajectory.n - 1].live_bytes;
 	vec_push(p->arena, &p->candidates, *c);
 	return true;
@@ -578,6 +583,7 @@ static void materialize(Planner *p, const Choice *c)
 	Func *f = c->candidate->func;
 
 	TPlan plan = recompute_plan(&c->candidate->trajectory, c->plan, p->arena);
+	TLives lives = timeline_lives(c->candidate->timeline, p->arena, &plan, NULL);
 
 	show_lowering(p, c);
 	recompute_apply(c->candidate->timeline, p->arena, &plan);
@@ -587,7 +593,7 @@ static void materialize(Planner *p, const Choice *c)
 	ir_remove_func(p->m, "step");
 	f->name = "step";
 	show(p, "recompute", f);
-	place_func(f, p->cx);
+	place_func_as(f, p->cx, &lives, c->candidate->offset[c->plan]);
 	show(p, "offsets", f);
 }
 
