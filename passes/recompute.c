@@ -17,8 +17,9 @@
  * of thirty operations, one for a thousand. All their plans are pooled; those that another beats in bytes and seconds are left out. Those of
  * small functions are then the starts of a local search with as much work again (refine.c).
  *
- * Looking at a gap costs a walk over what is replayed at its end. The seconds found are remembered with the gap for one target and looked
- * at again before it is dropped. Many gaps go in one round where there are very many.
+ * Looking at a gap costs a walk over what is replayed at its end. What was found is remembered with the gap, from target to target, until the
+ * bundle at its end changes, and looked at again before it is dropped. After a drop, sharing is tried for what its bundle makes anew. Many
+ * gaps go in one round where there are very many. The nearer a descent is to its limit of work, the longer are its strides.
  *
  * Invariants: effects (assign, output) and carried sums are never replayed; a replay that reads a variable comes before
  * the variable is overwritten; a replay stays in the loop of its producer (all in stages.c). The result depends on the timeline and
