@@ -108,7 +108,7 @@ bool cpu_emit(FILE *out, const Module *m, const BuildOptions *o)
 {
 	(void)o;
 	Arena *a = arena_new();
-	Emit *e = emit_module(a, m, &cpu_printer);
+	Emit *e = emit_module(a, m, &cpu_printer, NULL);
 	if (e)
 		kernels_write(out, e);
 	arena_free(a);

@@ -11,7 +11,7 @@ extern const KernelPrinter cpu_printer;
 KernelText cpu_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t micro);
 /* A K_KERNEL node, or a product that the library does not offer (f64, and 16 bits on some
  * processors). */
-KernelText cpu_special_text(Arena *a, const Node *n);
+KernelText cpu_special_text(Arena *a, const Node *n, const char *arch);
 int64_t cpu_special_workspace(const Node *n, int threads);
 /* The library call of a K_MATRIX node; false where the library does not offer it. */
 bool cpu_prim(const Node *n, PlanPrim *p);

@@ -311,8 +311,9 @@ static KernelText matrix_text(Arena *a, const Node *n)
 	return loop_text(a, n, units, work, with_sizes(a, s, sizes, sizeof sizes / sizeof *sizes));
 }
 
-KernelText cpu_special_text(Arena *a, const Node *n)
+KernelText cpu_special_text(Arena *a, const Node *n, const char *arch)
 {
+	(void)arch;
 	switch (n->op) {
 	case OP_max_pool2d:
 	case OP_max_pool2d_grad:

@@ -10,7 +10,7 @@ extern const KernelPrinter cuda_printer;
 
 KernelText cuda_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t micro);
 /* A node that is no loop nest and no library call; no text where there is no kernel for it. */
-KernelText cuda_special_text(Arena *a, const Node *n);
+KernelText cuda_special_text(Arena *a, const Node *n, const char *arch);
 bool cuda_library(const Node *n, PlanPrim *p);
 
 /* What a unit for NVRTC starts with: the text of all that kernels include. */

@@ -1,19 +1,18 @@
 /* Builds for CUDA (make.h): kernels into a few units, each compiled by NVRTC in a process of its own, unless the cache has
- * it; their cubins and PTX become constants of plan.c. Fused kernels are compiled without contraction (rounding belongs to
- * ops), special kernels with it (each is one op). */
+ * it; their cubins and PTX become constants of plan.c. */
 #include <stdlib.h>
 
 #include "cuda.h"
 #include "make.h"
 #include "nvrtc.h"
 
-_Static_assert(MAX_JOBS >= MAKE_PARTS + 1, "units of fused kernels, and of special ones");
-enum { SPLIT_BYTES = 12000 };
+enum { SPLIT_BYTES = 12000, SPECIAL_PARTS = 2 };
+_Static_assert(MAX_JOBS >= MAKE_PARTS + SPECIAL_PARTS, "units of fused kernels, and of special ones");
 
 typedef struct Unit {
 	Nvrtc *lib;
 	const char *text, *arch, *path; /* path: of the result */
-	bool special, cached;
+	bool cached;
 	NvrtcResult result;
 } Unit;
 
@@ -34,29 +33,28 @@ static const char *unit_text(Make *k, Emit *e, int module, bool special)
 	return copy;
 }
 
-/* Gives each kernel its unit: fused ones in order, in parts of equal weight; special ones the last. */
-static int divide(Emit *e, bool *special)
+/* Gives each kernel its unit: fused ones in order, in parts of equal weight; behind them special ones, in turn. Returns the
+ * number of units; *fused: of those of fused kernels. */
+static int divide(Emit *e, int *fused)
 {
 	double all = 0, before = 0;
-	*special = false;
-	for (size_t i = 0; i < e->kernels.len; i++) {
+	int special = 0;
+	for (size_t i = 0; i < e->kernels.len; i++)
 		all += e->kernels.at[i].special ? 0 : e->kernels.at[i].weight;
-		*special = *special || e->kernels.at[i].special;
-	}
-	int parts = make_parts(all, SPLIT_BYTES);
+	*fused = make_parts(all, SPLIT_BYTES);
 	for (size_t i = 0; i < e->kernels.len; i++) {
 		EmitKernel *x = &e->kernels.at[i];
-		x->module = x->special ? parts : (int)(before * parts / (all + 1));
+		x->module = x->special ? *fused + special++ % SPECIAL_PARTS : (int)(before * *fused / (all + 1));
 		before += x->special ? 0 : x->weight;
 	}
-	return parts + *special;
+	return *fused + (special < SPECIAL_PARTS ? special : SPECIAL_PARTS);
 }
 
 /* In a process of its own. */
 static int compile_unit(void *ctx)
 {
 	Unit *u = ctx;
-	if (!nvrtc_compile(u->lib, u->text, u->arch, u->special, &u->result)) {
+	if (!nvrtc_compile(u->lib, u->text, u->arch, &u->result)) {
 		puts(u->result.log);
 		return 1;
 	}
@@ -69,7 +67,7 @@ static bool compile_units(Make *k, Unit *unit, int n)
 	bool ok = true;
 	for (int i = 0; i < n && ok; i++) {
 		Unit *u = &unit[i];
-		u->cached = nvrtc_cached(u->lib, u->text, u->arch, u->special, &u->result);
+		u->cached = nvrtc_cached(u->lib, u->text, u->arch, &u->result);
 		const char *log = make_path(k, arena_printf(k->a, "unit%d.log", i));
 		if (!u->cached)
 			ok = jobs_call(&k->jobs, compile_unit, u, log, k->dir) || make_fail(k, "cannot start", "NVRTC");
@@ -81,7 +79,7 @@ static bool compile_units(Make *k, Unit *unit, int n)
 			continue;
 		ok = nvrtc_read(k->a, u->path, &u->result) || make_fail(k, "cannot read", u->path);
 		if (ok)
-			nvrtc_keep(u->lib, u->text, u->arch, u->special, &u->result);
+			nvrtc_keep(u->lib, u->text, u->arch, &u->result);
 	}
 	return ok;
 }
@@ -98,18 +96,17 @@ static bool write_unit(Make *k, const Unit *u, int i, PlanUnit *to)
 static bool compile_all(Make *k, Emit *e)
 {
 	char why[NVRTC_WHY];
-	bool special;
+	int fused;
 	Nvrtc *lib = nvrtc_open(k->a, why);
 	if (!lib) {
 		diag_error(k->m->diag, NO_SPAN, "%s", why);
 		return false;
 	}
-	k->nunits = divide(e, &special);
+	k->nunits = divide(e, &fused);
 	k->units = ARENA_ARRAY(k->a, k->nunits, PlanUnit);
 	Unit *unit = ARENA_ARRAY(k->a, k->nunits, Unit);
 	for (int i = 0; i < k->nunits; i++) {
-		bool last = special && i == k->nunits - 1;
-		unit[i] = (Unit){ .lib = lib, .text = unit_text(k, e, i, last), .arch = k->o->arch, .special = last,
+		unit[i] = (Unit){ .lib = lib, .text = unit_text(k, e, i, i >= fused), .arch = k->o->arch,
 				  .path = make_path(k, arena_printf(k->a, "unit%d", i)) };
 	}
 	bool ok = compile_units(k, unit, k->nunits);
@@ -165,9 +162,8 @@ bool cuda_build(const Module *m, const BuildOptions *o)
 
 bool cuda_emit(FILE *out, const Module *m, const BuildOptions *o)
 {
-	(void)o;
 	Arena *a = arena_new();
-	Emit *e = emit_module(a, m, &cuda_printer);
+	Emit *e = emit_module(a, m, &cuda_printer, o->arch);
 	if (e)
 		kernels_write(out, e);
 	arena_free(a);

@@ -1,6 +1,7 @@
 /* What is no loop nest, in CUDA: products as calls of cuBLASLt, pools and embeddings by cuda_special.h with a node's sizes as
- * constants; and how files of kernels begin. */
+ * constants, attention and convolutions by cuda_tensor.c; and how files of kernels begin. */
 #include "cuda.h"
+#include "cuda_tensor.h"
 #include "library.h"
 #include "print.h"
 
@@ -122,7 +123,18 @@ static KernelText embedding_grad_text(Arena *a, const Node *n)
 	return (KernelText){ .text = s, .n = T, .launch = l, .nlaunch = 3 };
 }
 
-KernelText cuda_special_text(Arena *a, const Node *n)
+/* Attention and convolutions. */
+static KernelText tensor_text(Arena *a, const Node *n, const char *arch)
+{
+	CudaTensor t;
+	if (!cuda_tensor_text(a, n, cuda_shared_limit(arch), &t))
+		return (KernelText){ 0 };
+	PlanLaunch *l = ARENA_ARRAY(a, t.nlaunch, PlanLaunch);
+	memcpy(l, t.launch, (size_t)t.nlaunch * sizeof *l);
+	return (KernelText){ .text = t.text, .n = 1, .launch = l, .nlaunch = t.nlaunch };
+}
+
+KernelText cuda_special_text(Arena *a, const Node *n, const char *arch)
 {
 	if (ir_acc(n)) /* Backend.accumulates */
 		return (KernelText){ 0 };
@@ -133,6 +145,11 @@ KernelText cuda_special_text(Arena *a, const Node *n)
 	case OP_avg_pool2d_grad: return pool_text(a, n);
 	case OP_embedding: return embedding_text(a, n);
 	case OP_embedding_grad: return embedding_grad_text(a, n);
+	case OP_attention:
+	case OP_attention_grad:
+	case OP_conv2d:
+	case OP_conv2d_grad_x:
+	case OP_conv2d_grad_w: return tensor_text(a, n, arch);
 	default: return (KernelText){ 0 };
 	}
 }
@@ -142,6 +159,8 @@ int64_t cuda_special_workspace(const Node *n)
 	PlanPrim p;
 	if (n->op == OP_embedding_grad)
 		return embedding_work(n);
+	if (n->op == OP_attention || n->op == OP_attention_grad || (ir_ops[n->op].kind == K_MATRIX && n->op != OP_matmul))
+		return cuda_tensor_workspace(n);
 	return cuda_library(n, &p) ? product_workspace(&p) : 0;
 }
 
@@ -150,7 +169,7 @@ int64_t cuda_special_workspace(const Node *n)
 static void prelude(FILE *out, const Emit *e, bool special)
 {
 	(void)e;
-	fputs(special ? "#include \"cuda_special.h\"\n"
+	fputs(special ? "#include \"cuda_special.h\"\n#include \"mma.cuh\"\n#include \"tiles.cuh\"\n#include \"attention.cuh\"\n#include \"conv.cuh\"\n"
 		      : "#include \"cuda_types.h\"\n#include \"scalar.h\"\n#include \"cuda_kernel.h\"\n", out);
 }
 
@@ -159,8 +178,10 @@ void cuda_print_unit_head(FILE *out, bool special)
 	fputs(cuda_types_h, out);
 	fputs(scalar_h, out);
 	fputs(cuda_kernel_h, out);
-	if (special)
-		fputs(cuda_special_h, out);
+	if (!special)
+		return;
+	fputs(cuda_special_h, out);
+	cuda_tensor_prelude(out);
 }
 
 /* The lines of the model that a kernel comes from, each with its ops: "mlp.dl:14: add relu". */

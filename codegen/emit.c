@@ -129,7 +129,7 @@ static void kernel_step(Emit *e, EmitFunc *f, const Node *n, int64_t micro)
 		if (s.index == (int32_t)e->prims.len)
 			vec_push(e->a, &e->prims, p);
 	} else {
-		KernelText text = e->printer->special(e->a, n);
+		KernelText text = e->printer->special(e->a, n, e->arch);
 		if (!text.text) {
 			fail(e, n, "this op can be planned, but there is no kernel to run it");
 			return;
@@ -190,12 +190,13 @@ static void walk_block(Emit *e, EmitFunc *f, const Block *b, int64_t micro)
 	}
 }
 
-Emit *emit_module(Arena *a, const Module *m, const KernelPrinter *printer)
+Emit *emit_module(Arena *a, const Module *m, const KernelPrinter *printer, const char *arch)
 {
 	Emit *e = ARENA_NEW(a, Emit);
 	e->a = a;
 	e->m = m;
 	e->printer = printer;
+	e->arch = arch;
 	for (const Func *f = m->funcs; f; f = f->next) {
 		if (strcmp(f->name, "forward") == 0)
 			continue;

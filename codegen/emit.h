@@ -38,7 +38,7 @@ typedef struct KernelPrinter {
 	/* A fused kernel; `micro` is the batch of the function or loop body that it is in. */
 	KernelText (*fused)(Arena *a, const Node *fused, const Loop *l, int64_t micro);
 	/* Any other node that is no library call. Goes to the file of special kernels. */
-	KernelText (*special)(Arena *a, const Node *n);
+	KernelText (*special)(Arena *a, const Node *n, const char *arch);
 	/* The library call of a node; false where the library does not offer it. */
 	bool (*library)(const Node *n, PlanPrim *p);
 	/* What files of kernels start with; what special kernels need besides. A kernel under its name. */
@@ -73,6 +73,7 @@ struct Emit {
 	Arena *a;
 	const Module *m;
 	const KernelPrinter *printer;
+	const char *arch; /* NULL: the machine at hand */
 	VEC(EmitKernel) kernels;
 	VEC(PlanPrim) prims;
 	VEC(const Node *) inputs; /* distinct by name */
@@ -84,7 +85,7 @@ struct Emit {
 
 /* Walks all functions but `forward`. NULL after a diagnostic (an op that cannot be run, a type
  * without kernels). */
-Emit *emit_module(Arena *a, const Module *m, const KernelPrinter *printer);
+Emit *emit_module(Arena *a, const Module *m, const KernelPrinter *printer, const char *arch);
 /* The arena offset of a value: behind views, of a variable's storage. */
 int64_t emit_offset(const Module *m, const Value *v);
 EmitOffsets emit_offsets(Arena *a, const Module *m, const EmitStep *s);

@@ -199,7 +199,7 @@ static bool make_all(Make *k, Emit *e)
 bool make_trainer(const Module *m, const BuildOptions *o, const Recipe *r)
 {
 	Arena *a = arena_new();
-	Emit *e = emit_module(a, m, r->printer);
+	Emit *e = emit_module(a, m, r->printer, o->arch);
 	const char *cc = o->cc ? o->cc : getenv("CC");
 	Make k = { .a = a, .m = m, .o = o, .cc = cc && *cc ? cc : "cc", .objects = "", .recipe = r };
 	bool ok = e != NULL;

@@ -107,11 +107,11 @@ static char *take(Nvrtc *n, Program *p, int (*size)(Program *, size_t *), int (*
 	return to;
 }
 
-static int options(Nvrtc *n, const char *arch, bool contract, const char **to)
+static int options(Nvrtc *n, const char *arch, const char **to)
 {
 	int count = 0;
 	to[count++] = arena_printf(n->a, "--gpu-architecture=%s", arch);
-	to[count++] = contract ? "-fmad=true" : "-fmad=false";
+	to[count++] = "-fmad=false";
 	to[count++] = "-ftz=false";
 	to[count++] = "-prec-div=true";
 	to[count++] = "-prec-sqrt=true";
@@ -122,11 +122,11 @@ static int options(Nvrtc *n, const char *arch, bool contract, const char **to)
 	return count;
 }
 
-bool nvrtc_compile(Nvrtc *n, const char *text, const char *arch, bool contract, NvrtcResult *r)
+bool nvrtc_compile(Nvrtc *n, const char *text, const char *arch, NvrtcResult *r)
 {
 	const char *option[16];
 	Program *p = NULL;
-	int count = options(n, arch, contract, option);
+	int count = options(n, arch, option);
 	*r = (NvrtcResult){ .log = "" };
 	int code = n->create(&p, text, "kernels.cu", 0, NULL, NULL);
 	if (code == 0)
@@ -222,13 +222,13 @@ static const char *cache_folder(Arena *a)
 	return home && *home ? arena_printf(a, "%s/.cache/dlc/cuda", home) : NULL;
 }
 
-static const char *cache_path(Nvrtc *n, const char *text, const char *arch, bool contract)
+static const char *cache_path(Nvrtc *n, const char *text, const char *arch)
 {
 	const char *folder = cache_folder(n->a), *option[16];
 	if (!folder)
 		return NULL;
 	uint64_t h[2] = { 14695981039346656037u, 0x9e3779b97f4a7c15u };
-	int count = options(n, arch, contract, option);
+	int count = options(n, arch, option);
 	const char *made = arena_printf(n->a, "%d.%d %s %s", n->major, n->minor, n->path, n->stamp);
 	for (int k = 0; k < 2; k++) {
 		h[k] = hash_bytes(h[k], made, strlen(made) + 1);
@@ -239,15 +239,15 @@ static const char *cache_path(Nvrtc *n, const char *text, const char *arch, bool
 	return arena_printf(n->a, "%s/%016llx%016llx", folder, (unsigned long long)h[0], (unsigned long long)h[1]);
 }
 
-bool nvrtc_cached(Nvrtc *n, const char *text, const char *arch, bool contract, NvrtcResult *r)
+bool nvrtc_cached(Nvrtc *n, const char *text, const char *arch, NvrtcResult *r)
 {
-	const char *path = cache_path(n, text, arch, contract);
+	const char *path = cache_path(n, text, arch);
 	return path && nvrtc_read(n->a, path, r);
 }
 
-void nvrtc_keep(Nvrtc *n, const char *text, const char *arch, bool contract, const NvrtcResult *r)
+void nvrtc_keep(Nvrtc *n, const char *text, const char *arch, const NvrtcResult *r)
 {
-	const char *path = cache_path(n, text, arch, contract);
+	const char *path = cache_path(n, text, arch);
 	if (!path)
 		return;
 	for (const char *s = strchr(path + 1, '/'); s; s = strchr(s + 1, '/'))

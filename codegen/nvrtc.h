@@ -27,13 +27,13 @@ typedef struct NvrtcResult {
 	int64_t cubin_bytes, ptx_bytes, log_bytes; /* without the final NUL */
 } NvrtcResult;
 
-/* Compiles now, in this process. `contract`: multiplications and additions may become one rounding. False where the text is
- * refused; the log says why. */
-bool nvrtc_compile(Nvrtc *n, const char *text, const char *arch, bool contract, NvrtcResult *r);
+/* Compiles now, in this process. Multiplications and additions are contracted nowhere: where one rounding is wanted, the text
+ * says fmaf. False where the text is refused; the log says why. */
+bool nvrtc_compile(Nvrtc *n, const char *text, const char *arch, NvrtcResult *r);
 /* From the cache; false where it is not there. */
-bool nvrtc_cached(Nvrtc *n, const char *text, const char *arch, bool contract, NvrtcResult *r);
+bool nvrtc_cached(Nvrtc *n, const char *text, const char *arch, NvrtcResult *r);
 /* To the cache, if there is one. */
-void nvrtc_keep(Nvrtc *n, const char *text, const char *arch, bool contract, const NvrtcResult *r);
+void nvrtc_keep(Nvrtc *n, const char *text, const char *arch, const NvrtcResult *r);
 
 /* A result as one file, for the cache and between processes. */
 bool nvrtc_write(const char *path, const NvrtcResult *r);

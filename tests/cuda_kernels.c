@@ -52,7 +52,7 @@ static bool can_run(Test *t, const Func *f)
 		PlanPrim p;
 		if (kind != K_KERNEL && kind != K_MATRIX)
 			continue;
-		if (cuda_library(n, &p) || !cuda_special_text(t->a, n).text)
+		if (cuda_library(n, &p) || !cuda_special_text(t->a, n, "sm_80").text)
 			return false;
 	}
 	return true;
@@ -97,7 +97,7 @@ static const char *unit_text(Test *t, int unit)
 static int compile_unit(void *ctx)
 {
 	Unit *u = ctx;
-	bool ok = nvrtc_compile(u->lib, u->text, u->arch, false, &u->result);
+	bool ok = nvrtc_compile(u->lib, u->text, u->arch, &u->result);
 	if (!ok)
 		puts(u->result.log);
 	return !(ok && nvrtc_write(u->path, &u->result));
@@ -317,7 +317,7 @@ int main(int argc, char **argv)
 	add_random(t, RANDOM, 1);
 	choose_cases(t, compiles ? NULL : argv[2]);
 	g->lib = nvrtc_open(t->a, why);
-	t->e = emit_module(t->a, t->m, &cuda_printer);
+	t->e = emit_module(t->a, t->m, &cuda_printer, "sm_80");
 	if (!g->lib || !t->e)
 		fault(t, "kernels", "cannot be made (%s)", g->lib ? "" : why);
 	else if (compiles)

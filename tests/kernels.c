@@ -187,7 +187,7 @@ int main(void)
 	char why[PRIM_WHY] = "";
 	make_cases(t, "cpu");
 	cpu->lib = prim_open(THREADS, why);
-	t->e = emit_module(t->a, t->m, &cpu_printer);
+	t->e = emit_module(t->a, t->m, &cpu_printer, NULL);
 	if (!cpu->lib || !t->e || !compile_all(cpu)) {
 		printf("FAIL kernels: cannot be made (%s)\n", why);
 		t->failed++;
