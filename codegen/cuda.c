@@ -98,24 +98,41 @@ bool cuda_side_by_side(const CudaPrinter *c, const LoopIndex *x, Value *v, int w
 	return true;
 }
 
+bool cuda_side_by_side_running(const CudaPrinter *c, const LoopIndex *x, Value *v, int width)
+{
+	const Loop *l = c->p.l;
+	int64_t stride = 1;
+	if (width == 1 || l->ndims != l->nouter + 1 || x->nguards > 0 || x->base % width != 0 ||
+	    place_of(v) % (width * dtype_bytes(v->type.dtype)) != 0)
+		return false;
+	for (int d = l->ndims - 1; d >= 0; d--) {
+		if (x->coef[d] != stride)
+			return false;
+		stride *= l->extent[d];
+	}
+	return true;
+}
+
 static Value *target_of(const CudaPrinter *c, const LoopStore *s)
 {
 	const Node *n = c->p.fused;
 	return s->result >= 0 ? n->res[s->result] : n->arg[s->operand];
 }
 
-static bool store_by_words(const CudaPrinter *c, const LoopStore *s)
+static bool by_words(const CudaPrinter *c, const LoopIndex *x, Value *v)
 {
-	return cuda_side_by_side(c, &s->index, target_of(c, s), c->width);
+	return c->running ? cuda_side_by_side_running(c, x, v, c->width) : cuda_side_by_side(c, x, v, c->width);
 }
 
-void cuda_set_width(CudaPrinter *c, int width)
+static bool store_by_words(const CudaPrinter *c, const LoopStore *s) { return by_words(c, &s->index, target_of(c, s)); }
+
+void cuda_set_width(CudaPrinter *c, int width, bool running)
 {
 	c->width = width;
+	c->running = running;
 	for (int i = 0; i < c->p.l->ninstrs; i++) {
 		const LoopInstr *x = &c->p.l->instr[i];
-		c->staged[i] = x->op == LI_LOAD && x->level >= 2 &&
-			       cuda_side_by_side(c, &x->index, c->p.fused->arg[x->operand], width);
+		c->staged[i] = x->op == LI_LOAD && x->level >= 2 && by_words(c, &x->index, c->p.fused->arg[x->operand]);
 	}
 }
 
@@ -174,27 +191,27 @@ void cuda_print_row_level(CudaPrinter *c, int phase)
 
 /* ---- one unit: `width` elements ---- */
 
-/* Moves between x<i> or y<i> and memory: in words, or where a tail may be in the way, element by element. */
+/* Moves between x<i> or y<i> and memory: in words, or where some elements may not exist, element by element. */
 static void print_move(CudaPrinter *c, const char *reg, const char *memory, const LoopIndex *x, DType t, bool load,
-		       const char *tail)
+		       const CudaUnit *u)
 {
 	Printer *p = &c->p;
 	int bytes = c->width * (int)dtype_bytes(t);
 	p->last = "b";
-	const char *at = arena_printf(p->a, "%s + %s", memory, print_index(p, x)), *guard = print_guard(p, x);
-	const char *whole = tail ? arena_printf(p->a, "b + %d <= N", c->width) : guard;
-	print_line(p, "%s%s%sdl_move<%d>(%s, %s);", *whole ? "if (" : "", whole, *whole ? ")\n\t\t" : "", bytes,
-		   load ? reg : at, load ? at : reg);
-	if (!tail)
+	const char *index = c->running && p->l->kind == LOOP_MAP ? "b" : print_index(p, x);
+	const char *at = arena_printf(p->a, "%s + %s", memory, index), *guard = print_guard(p, x);
+	const char *whole = u->whole ? u->whole : guard;
+	if (*whole)
+		print_line(p, "if (%s)", whole);
+	print_line(p, "%sdl_move<%d>(%s, %s);", *whole ? "\t" : "", bytes, load ? reg : at, load ? at : reg);
+	if (!u->whole)
 		return;
-	p->last = "(b + e)";
-	at = arena_printf(p->a, "%s[%s]", memory, print_index(p, x));
-	const char *own = arena_printf(p->a, "%s[e]", reg);
+	const char *element = arena_printf(p->a, "(%s)[e]", at), *own = arena_printf(p->a, "%s[e]", reg);
 	print_line(p, "else {");
 	print_line(p, "#pragma unroll");
 	print_line(p, "for (int e = 0; e < %d; e++)", c->width);
-	print_line(p, "\tif (b + e < N)");
-	print_line(p, "\t\t%s = %s;", load ? own : at, load ? at : own);
+	print_line(p, "\tif (%s)", u->inside);
+	print_line(p, "\t\t%s = %s;", load ? own : element, load ? element : own);
 	print_line(p, "}");
 }
 
@@ -204,10 +221,10 @@ static void print_loads(CudaPrinter *c, const CudaUnit *u)
 		const LoopInstr *x = &c->p.l->instr[i];
 		if (!c->staged[i] || !evaluates(c, i, u->phase))
 			continue;
-		bool part = u->tail || x->index.nguards > 0;
+		bool part = u->whole || x->index.nguards > 0;
 		print_line(&c->p, "__align__(16) %s x%d[%d]%s;", print_ctype(x->dtype), i, c->width, part ? " = { 0 }" : "");
 		print_move(c, arena_printf(c->p.a, "x%d", i), arena_printf(c->p.a, "a%d", x->operand), &x->index, x->dtype,
-			   true, u->tail);
+			   true, u);
 	}
 }
 
@@ -221,8 +238,10 @@ static void print_elements(CudaPrinter *c, const CudaUnit *u)
 		u->decode(c);
 	else if (has_last(p->l))
 		print_line(p, "const %s j = b + e;", c->itype);
-	if (u->tail)
-		print_line(p, "if (%s) {", u->tail);
+	if (u->inside)
+		print_line(p, "if (%s) {", u->inside);
+	if (c->running && p->l->kind == LOOP_MAP)
+		cuda_print_row_level(c, 0);
 	for (int i = 0; i < p->l->ninstrs; i++) {
 		const char *vt = print_vtype(p->l->instr[i].dtype);
 		if (evaluates(c, i, u->phase)) {
@@ -244,7 +263,7 @@ static void print_elements(CudaPrinter *c, const CudaUnit *u)
 		else
 			print_store(p, s);
 	}
-	if (u->tail)
+	if (u->inside)
 		print_line(p, "}");
 	print_line(p, "}");
 }
@@ -263,7 +282,7 @@ void cuda_print_unit(CudaPrinter *c, const CudaUnit *u)
 		const LoopStore *s = &p->l->store[i];
 		if (s->phase == u->phase && loop_store_is_inner(p->l, s) && store_by_words(c, s))
 			print_move(c, arena_printf(p->a, "y%d", i), print_target(p, s), &s->index,
-				   print_stored_type(p, s), false, u->tail);
+				   print_stored_type(p, s), false, u);
 	}
 	p->last = "j";
 }
@@ -309,9 +328,29 @@ void cuda_print_partials(CudaPrinter *c, int64_t count)
 /* One dimension: N elements, so that arrays of every size share the text. */
 static bool is_flat(const Loop *l) { return l->ndims == 1 && l->nouter == 0; }
 
-/* As many elements as make 16 bytes of the narrowest array; fewer where not all arrays allow it, and where a
- * thread would have too much to do (the text is unrolled). */
-static int map_width(const CudaPrinter *c)
+static bool is_vector(const Loop *l, const LoopInstr *x)
+{
+	return x->op == LI_LOAD && x->level >= 2 && x->index.coef[l->ndims - 1] == 1;
+}
+
+/* Whether all arrays of the map can be moved in words of `width` elements. */
+static bool all_by_words(CudaPrinter *c, int width, bool running)
+{
+	const Loop *l = c->p.l;
+	bool all = true;
+	c->width = width;
+	c->running = running;
+	for (int i = 0; i < l->nstores && all; i++)
+		all = store_by_words(c, &l->store[i]);
+	for (int i = 0; i < l->ninstrs && all; i++)
+		if (is_vector(l, &l->instr[i]))
+			all = by_words(c, &l->instr[i].index, c->p.fused->arg[l->instr[i].operand]);
+	return all;
+}
+
+/* As many elements as make 16 bytes of the narrowest array, but not more than a thread should have to do (the text is
+ * unrolled). Where rows are no multiple of it, units run over their ends, if all arrays are dense; else there are fewer. */
+static void choose_map_width(CudaPrinter *c)
 {
 	const Loop *l = c->p.l;
 	int width = 1;
@@ -319,60 +358,79 @@ static int map_width(const CudaPrinter *c)
 		int fit = 16 / (int)dtype_bytes(target_of(c, &l->store[i])->type.dtype);
 		width = fit > width ? fit : width;
 	}
-	for (int i = 0; i < l->ninstrs; i++) {
-		const LoopInstr *x = &l->instr[i];
-		if (x->op == LI_LOAD && x->level >= 2 && x->index.coef[l->ndims - 1] == 1) {
-			int fit = 16 / (int)dtype_bytes(x->dtype);
+	for (int i = 0; i < l->ninstrs; i++)
+		if (is_vector(l, &l->instr[i])) {
+			int fit = 16 / (int)dtype_bytes(l->instr[i].dtype);
 			width = fit > width ? fit : width;
 		}
-	}
 	width = width > MOST_WIDE ? MOST_WIDE : width;
 	while (width > 1 && l->cost * width > MAP_OPERATIONS)
 		width /= 2;
-	for (; width > 1; width /= 2) {
-		bool all = true;
-		for (int i = 0; i < l->nstores && all; i++)
-			all = cuda_side_by_side(c, &l->store[i].index, target_of(c, &l->store[i]), width);
-		for (int i = 0; i < l->ninstrs && all; i++) {
-			const LoopInstr *x = &l->instr[i];
-			if (x->op == LI_LOAD && x->level >= 2 && x->index.coef[l->ndims - 1] == 1)
-				all = cuda_side_by_side(c, &x->index, c->p.fused->arg[x->operand], width);
-		}
-		if (all)
-			break;
+	int most = width;
+	while (width > 1 && !all_by_words(c, width, false))
+		width /= 2;
+	bool running = width < most && l->nouter > 0 && l->inner >= most && all_by_words(c, most, true);
+	cuda_set_width(c, running ? most : width, running);
+}
+
+/* Element e of a unit that may reach into the next row, its row's indices and what depends on them. */
+static void decode_running(CudaPrinter *c)
+{
+	Printer *p = &c->p;
+	long long inner = (long long)p->l->inner;
+	print_line(p, "const bool over = j0 + e >= %lld;", inner);
+	print_line(p, "const %s o = o0 + over, j = over ? j0 + e - %lld : j0 + e;", c->itype, inner);
+	print_decode(p, c->itype, "o", 0, p->l->nouter);
+}
+
+static void print_map_start(CudaPrinter *c, int64_t each)
+{
+	Printer *p = &c->p;
+	const Loop *l = p->l;
+	print_line(p, "const %s t = (%s)blockIdx.x * %d + (%s)threadIdx.x;", c->itype, c->itype, CUDA_BLOCK, c->itype);
+	if (is_flat(l) || c->running) {
+		const char *end = is_flat(l) ? "N" : arena_printf(p->a, "N * %lld", (long long)l->inner);
+		print_line(p, "const %s b = t * %d;", c->itype, c->width);
+		print_line(p, "if (b >= %s)", end);
+		print_line(p, "\treturn;");
+		if (c->running)
+			print_line(p, "const %s o0 = b / %lld, j0 = b %% %lld;", c->itype, (long long)l->inner, (long long)l->inner);
+		return;
 	}
-	return width;
+	if (each > 1)
+		print_line(p, "if (t >= N * %lld)", (long long)each);
+	else
+		print_line(p, "if (t >= N)");
+	print_line(p, "\treturn;");
+	if (each > 1)
+		print_line(p, "const %s o = t / %lld, b = t %% %lld * %d;", c->itype, (long long)each, (long long)each, c->width);
+	else
+		print_line(p, "const %s o = t, b = 0;", c->itype);
+	print_decode(p, c->itype, "o", 0, l->nouter);
 }
 
 static void print_map(CudaPrinter *c)
 {
 	Printer *p = &c->p;
 	const Loop *l = p->l;
-	cuda_set_width(c, has_last(l) ? map_width(c) : 1);
+	if (has_last(l))
+		choose_map_width(c);
+	else
+		cuda_set_width(c, 1, false);
 	cuda_set_wants(c);
-	int64_t each = (l->inner + c->width - 1) / c->width, units = l->outer * each;
-	CudaUnit u = { .tail = is_flat(l) && l->inner % c->width != 0 ? "j < N" : NULL };
-	cuda_open(c, (units + CUDA_BLOCK - 1) / CUDA_BLOCK, 1, CUDA_BLOCK);
-	print_line(p, "const %s t = (%s)blockIdx.x * %d + (%s)threadIdx.x;", c->itype, c->itype, CUDA_BLOCK, c->itype);
-	if (is_flat(l)) {
-		print_line(p, "const %s b = t * %d;", c->itype, c->width);
-		print_line(p, "if (b >= N)");
-		print_line(p, "\treturn;");
-	} else {
-		if (each > 1)
-			print_line(p, "if (t >= N * %lld)", (long long)each);
-		else
-			print_line(p, "if (t >= N)");
-		print_line(p, "\treturn;");
-		if (each > 1)
-			print_line(p, "const %s o = t / %lld, b = t %% %lld * %d;", c->itype, (long long)each,
-				   (long long)each, c->width);
-		else
-			print_line(p, "const %s o = t, b = 0;", c->itype);
-		print_decode(p, c->itype, "o", 0, l->nouter);
+	int64_t each = (l->inner + c->width - 1) / c->width;
+	int64_t units = c->running ? (l->elems + c->width - 1) / c->width : l->outer * each;
+	CudaUnit u = { .decode = c->running ? decode_running : NULL };
+	if (c->running ? l->elems % c->width != 0 : is_flat(l) && l->inner % c->width != 0) {
+		const char *end = c->running ? arena_printf(p->a, "N * %lld", (long long)l->inner) : "N";
+		u.whole = arena_printf(p->a, "b + %d <= %s", c->width, end);
+		u.inside = arena_printf(p->a, "b + e < %s", end);
 	}
+	cuda_open(c, (units + CUDA_BLOCK - 1) / CUDA_BLOCK, 1, CUDA_BLOCK);
+	print_map_start(c, each);
 	cuda_print_top(c);
-	cuda_print_row_level(c, 0);
+	if (!c->running)
+		cuda_print_row_level(c, 0);
 	cuda_print_unit(c, &u);
 	cuda_close(c);
 }

@@ -145,7 +145,7 @@ static void print_pass(CudaPrinter *c, const Columns *k)
 	const Loop *l = p->l;
 	int width = column_width(c), x_threads = power_of_two(ceil_div(l->inner, width));
 	long long tiles = (long long)ceil_div(l->inner, x_threads * width);
-	cuda_set_width(c, width);
+	cuda_set_width(c, width, false);
 	cuda_set_wants(c);
 	cuda_open(c, l->outer * tiles, k->chunks, x_threads * k->strips);
 	if (k->chunks > 1)

@@ -20,6 +20,7 @@ typedef struct CudaPrinter {
 	unsigned *want;     /* by instruction inside of the row: phases in which it is evaluated or read */
 	bool *keep;         /* evaluated in its first phase, kept in q<i>[] for the others */
 	const char *lane;   /* index into q<i>[] */
+	bool running;       /* units run over the ends of rows: b counts from the first row's start, and words lie at b */
 	PlanLaunch launch[CUDA_MAX_LAUNCHES];
 	int nlaunch;
 } CudaPrinter;
@@ -31,8 +32,11 @@ void cuda_close(CudaPrinter *c);
 /* Whether `width` elements from a multiple of it on lie side by side, in one word: of a load (an operand
  * of the node) or of a store (its target). */
 bool cuda_side_by_side(const CudaPrinter *c, const LoopIndex *x, Value *v, int width);
-/* Sets `width` and what is staged. */
-void cuda_set_width(CudaPrinter *c, int width);
+/* The same where rows follow each other without a gap and units begin at multiples of the width from the first row's
+ * start, whatever row they are in. */
+bool cuda_side_by_side_running(const CudaPrinter *c, const LoopIndex *x, Value *v, int width);
+/* Sets `width`, `running` and what is staged. */
+void cuda_set_width(CudaPrinter *c, int width, bool running);
 /* Sets `want` for what is kept. */
 void cuda_set_wants(CudaPrinter *c);
 /* Instructions of level 0 (`top`), and those of a row that are ready in a phase. */
@@ -40,10 +44,11 @@ void cuda_print_top(CudaPrinter *c);
 void cuda_print_row_level(CudaPrinter *c, int phase);
 /* One unit in a phase: loads, the loop over e (in it `accumulate`, unless NULL), stores. b is declared, and the indices of
  * all dimensions but the last; where not even the last dimension is a multiple of the width, `decode` declares
- * all of them for an element. `tail`: the condition under which element j exists, or NULL. */
+ * all of them for an element. Where some elements of a unit may not exist: `whole` says that all do, `inside` that element e
+ * does; else both are NULL. */
 typedef struct CudaUnit {
 	int phase;
-	const char *tail;
+	const char *whole, *inside;
 	void (*decode)(CudaPrinter *c);
 	void (*accumulate)(CudaPrinter *c, int phase);
 } CudaUnit;

@@ -1,11 +1,13 @@
 /* Rows in CUDA C: reductions over axes that include the last one.
  *
- * The order of a sum over a row of R elements depends on R alone (and, for R > 16384, on whether there are fewer than
- * 256 rows):
+ * The order of a sum over row o of R elements depends on R and o alone (and, for R > 16384, on whether there are fewer
+ * than 256 rows):
  *
- *   - Elements form units of W = 4 (1 where 4 does not divide R). A row has a team of threads: 1 to 32 where there are at
- *     most 128 units, else whole warps, up to 16. Unit k belongs to thread k mod team.
- *   - A thread adds element e of its units to its sum e, in order; then (s0 + s2) + (s1 + s3).
+ *   - Elements form units of W: 8 where R is above 2048, else 4, or 1 where 4 does not divide R. Where 8 does not divide R, units
+ *     begin at multiples of 8 from the first row's start: row o's first one is short by o * R mod 8 elements, so that units lie
+ *     in memory as words do. A row has a team of threads: 1 to 32 where there are at most 128 units, else whole warps, up to
+ *     16. Unit k belongs to thread k mod team.
+ *   - A thread adds element e of its units to its sum e, in order; then sums 4 apart, 2 apart, 1 apart.
  *   - The lanes of a warp are added 16, 8, 4, 2, 1 apart, then the warps in order.
  *   - Long rows, few of them: chunks of a multiple of 2048 elements, each as above by 256 threads; thread t adds chunks
  *     t, t + 256, .. in order, and lanes and warps are added as above.
@@ -17,8 +19,9 @@
 #include "cuda_parts.h"
 
 enum {
-	LONG_ROW = 16384,    /* elements, from which on */
-	FEW_ROWS = 256,      /* fewer rows than this are cut into chunks */
+	WIDE_ROW = 2048,     /* elements, above which units are of 8 */
+	LONG_ROW = 16384,    /* above which few rows are cut into chunks */
+	FEW_ROWS = 256,      /* fewer than this */
 	CHUNKS = 512,        /* at most, or so */
 	CHUNK_STEP = 2048,
 	SMALL_BLOCK = 128,   /* threads of a block whose teams are parts of warps */
@@ -29,6 +32,7 @@ enum {
 typedef struct Rows {
 	int64_t length, units; /* of a row */
 	int width, team;
+	bool shifted;          /* units of a row need not begin where it does; the first and the last may be short */
 	int64_t per;           /* units of a thread, at most */
 	int64_t chunks, chunk; /* chunk: elements of one */
 } Rows;
@@ -38,8 +42,9 @@ static int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
 static Rows rows_of(const Loop *l)
 {
 	Rows r = { .length = l->mid * l->inner, .chunks = 1 };
-	r.width = r.length % 4 == 0 ? 4 : 1;
-	r.units = r.length / r.width;
+	r.width = r.length > WIDE_ROW ? 8 : r.length % 4 == 0 ? 4 : 1;
+	r.shifted = r.length % r.width != 0;
+	r.units = r.shifted ? (r.length + 2 * r.width - 2) / r.width : r.length / r.width;
 	if (r.length > LONG_ROW && l->outer < FEW_ROWS) {
 		int64_t least = ceil_div(r.length, CHUNKS);
 		r.chunk = ceil_div(least > 4 * CHUNK_STEP ? least : 4 * CHUNK_STEP, CHUNK_STEP) * CHUNK_STEP;
@@ -49,7 +54,7 @@ static Rows rows_of(const Loop *l)
 		for (r.team = 1; r.team < CUDA_WARP && r.team * 4 < r.units;)
 			r.team *= 2;
 	} else {
-		int64_t team = ceil_div(ceil_div(r.units, r.units <= 256 ? 2 : 4), CUDA_WARP) * CUDA_WARP;
+		int64_t team = ceil_div(ceil_div(r.units, r.width == 8 || r.units <= 256 ? 2 : 4), CUDA_WARP) * CUDA_WARP;
 		r.team = team > 512 ? 512 : (int)team;
 	}
 	r.per = ceil_div(r.units, r.team);
@@ -180,15 +185,14 @@ static void print_accumulate(CudaPrinter *c, int phase)
 	}
 }
 
-/* The sums of one thread as one. */
-static const char *own_sum(const CudaPrinter *c, int i, int width)
+/* The sums of one thread as one: those that are `apart` from `first`. */
+static const char *own_sum(const CudaPrinter *c, int i, int width, int first, int apart)
 {
 	Arena *a = c->p.a;
-	if (width == 1)
-		return arena_printf(a, "s%d[0]", i);
-	return loop_is_max(&c->p.l->instr[i])
-		       ? arena_printf(a, "dl_larger(dl_larger(s%d[0], s%d[2]), dl_larger(s%d[1], s%d[3]))", i, i, i, i)
-		       : arena_printf(a, "(s%d[0] + s%d[2]) + (s%d[1] + s%d[3])", i, i, i, i);
+	if (apart == width)
+		return arena_printf(a, "s%d[%d]", i, first);
+	const char *x = own_sum(c, i, width, first, apart * 2), *y = own_sum(c, i, width, first + apart, apart * 2);
+	return arena_printf(a, loop_is_max(&c->p.l->instr[i]) ? "dl_larger(%s, %s)" : "(%s + %s)", x, y);
 }
 
 /* Of a team inside of a warp: d<i>, in every lane. */
@@ -202,7 +206,7 @@ static void print_warp_end(CudaPrinter *c, int i, int width, int lanes, const ch
 		print_line(p, "int32_t d%d = s%d;", i, i);
 	} else {
 		print_line(p, "%s d%d = dl_team_%s<%d, %s>(%s, %s);", t, i, loop_is_max(x) ? "max" : "sum", lanes, t, mask,
-			   own_sum(c, i, width));
+			   own_sum(c, i, width, 0, 1));
 	}
 }
 
@@ -277,16 +281,20 @@ static void decode_element(CudaPrinter *c)
 }
 
 /* One unit: k is its number. */
-static void print_unit(CudaPrinter *c, int phase)
+static void print_unit(CudaPrinter *c, const Rows *r, int phase)
 {
 	Printer *p = &c->p;
 	const Loop *l = p->l;
 	int last = l->ndims - 1, reduced = l->ndims - l->nouter;
 	CudaUnit u = { .phase = phase, .accumulate = print_accumulate };
-	print_line(p, "const %s u = k * %d;", c->itype, c->width);
+	print_line(p, r->shifted ? "const %s u = k * %d - shift;" : "const %s u = k * %d;", c->itype, c->width);
+	if (r->shifted) {
+		u.whole = arena_printf(p->a, "u >= 0 && u + %d <= %lld", c->width, (long long)r->length);
+		u.inside = arena_printf(p->a, "u + e >= 0 && u + e < %lld", (long long)r->length);
+	}
 	if (reduced == 1) {
 		print_line(p, "const %s b = u;", c->itype);
-	} else if (reduced > 1 && l->extent[last] % c->width == 0) {
+	} else if (reduced > 1 && !r->shifted && l->extent[last] % c->width == 0) {
 		print_line(p, "const %s b = u %% %lld, q = u / %lld;", c->itype, (long long)l->extent[last],
 			   (long long)l->extent[last]);
 		print_decode(p, c->itype, "q", l->nouter, last - l->nouter);
@@ -294,6 +302,14 @@ static void print_unit(CudaPrinter *c, int phase)
 		u.decode = decode_element;
 	}
 	cuda_print_unit(c, &u);
+}
+
+/* How far the first unit reaches before the row. */
+static void print_shift(CudaPrinter *c, const Rows *r)
+{
+	if (r->shifted)
+		print_line(&c->p, "const int shift = (int)(o %% %d * %lld %% %d);", r->width, (long long)(r->length % r->width),
+			   r->width);
 }
 
 static void print_phase(CudaPrinter *c, const Rows *r, int phase, bool kept, const char *mask)
@@ -313,7 +329,7 @@ static void print_phase(CudaPrinter *c, const Rows *r, int phase, bool kept, con
 	} else {
 		print_line(p, "for (%s k = lane; k < %lld; k += %d) {", c->itype, (long long)r->units, r->team);
 	}
-	print_unit(c, phase);
+	print_unit(c, r, phase);
 	print_line(p, "}");
 	print_end(c, phase, r->width, r->team, mask);
 	print_reduced_all(c, phase);
@@ -346,6 +362,7 @@ static void print_whole_rows(CudaPrinter *c, const Rows *r)
 		print_line(p, "const int lane = threadIdx.x;");
 		print_line(p, "const %s o = blockIdx.x;", c->itype);
 	}
+	print_shift(c, r);
 	print_decode(p, c->itype, "o", 0, l->nouter);
 	for (int i = 0; i < l->ninstrs; i++)
 		if (c->keep[i])
@@ -398,6 +415,7 @@ static void open_chunked(CudaPrinter *c, const Rows *r, int64_t blocks, const ch
 	cuda_print_partials(c, p->l->outer * r->chunks);
 	print_line(p, "const int lane = threadIdx.x;");
 	print_line(p, "const %s o = %s;", c->itype, o);
+	print_shift(c, r);
 	print_decode(p, c->itype, "o", 0, p->l->nouter);
 	cuda_print_top(c);
 }
@@ -418,7 +436,7 @@ static void print_chunks(CudaPrinter *c, const Rows *r, int phase)
 	print_line(p, "const %s from = (%s)g * %lld, end = from + %lld;", c->itype, c->itype, units, units);
 	print_line(p, "const %s to = end < %lld ? end : %lld;", c->itype, (long long)r->units, (long long)r->units);
 	print_line(p, "for (%s k = from + lane; k < to; k += %d) {", c->itype, r->team);
-	print_unit(c, phase);
+	print_unit(c, r, phase);
 	print_line(p, "}");
 	print_end(c, phase, r->width, r->team, "0xffffffffu");
 	for (int i = 0; i < p->l->ninstrs; i++) {
@@ -460,7 +478,7 @@ static void print_chunked_rows(CudaPrinter *c, const Rows *r)
 void cuda_print_rows(CudaPrinter *c)
 {
 	Rows r = rows_of(c->p.l);
-	cuda_set_width(c, r.width);
+	cuda_set_width(c, r.width, r.shifted);
 	if (r.chunks > 1)
 		print_chunked_rows(c, &r);
 	else

@@ -57,6 +57,16 @@ static Value *maps(Builder *b, DType d, const void *with)
 	return ir_select(b, m, ir_unary(b, OP_tanh, x), ir_binary(b, OP_add, x, x));
 }
 
+/* Rows that are no multiple of a word, beside numbers of a row and of a column. */
+static Value *uneven_maps(Builder *b, DType d, const void *with)
+{
+	const Shape *s = with;
+	Shape row = *s, column = { 1, { s->dim[s->n - 1] } };
+	row.dim[row.n - 1] = 1;
+	Value *r = ir_unary(b, OP_tanh, input(b, "row", d, &row));
+	return ir_binary(b, OP_sub, ir_binary(b, OP_mul, input(b, "x", d, s), r), input(b, "column", d, &column));
+}
+
 /* From a view that begins where no word does. */
 static Value *views(Builder *b, DType d, const void *with)
 {
@@ -78,7 +88,7 @@ void add_shapes(Test *t)
 	static const Shape row[] = {
 		{ 2, { 5, 1 } },    { 2, { 70, 3 } },	{ 2, { 33, 10 } },   { 2, { 9, 64 } },	  { 2, { 5, 100 } },
 		{ 2, { 3, 513 } },  { 2, { 3, 768 } },	{ 2, { 2, 1600 } },  { 2, { 2, 2053 } },  { 2, { 2, 5000 } },
-		{ 2, { 1, 16380 } }, { 2, { 3, 20000 } }, { 2, { 1, 33001 } },
+		{ 2, { 5, 2049 } }, { 2, { 2, 4096 } }, { 2, { 1, 16380 } }, { 2, { 3, 20000 } }, { 2, { 3, 33001 } },
 	};
 	static const Shape many[] = { { 2, { 3, 300 } }, { 2, { 2, 16380 } } };
 	static const Shape column[] = {
@@ -88,11 +98,13 @@ void add_shapes(Test *t)
 	static const Shape map[] = {
 		{ 1, { 1 } }, { 1, { 7 } }, { 1, { 8 } }, { 1, { 1003 } }, { 2, { 13, 24 } }, { 3, { 3, 1, 6 } },
 	};
+	static const Shape uneven[] = { { 2, { 9, 33 } }, { 2, { 16, 257 } }, { 3, { 3, 5, 11 } }, { 2, { 7, 9 } } };
 	static const Shape view[] = { { 2, { 4, 7 } }, { 2, { 4, 4 } }, { 2, { 3, 64 } } };
 	add_list(t, "rows", rows, row, sizeof row / sizeof *row);
 	add_list(t, "many", many_rows, many, sizeof many / sizeof *many);
 	add_list(t, "columns", columns, column, sizeof column / sizeof *column);
 	add_list(t, "maps", maps, map, sizeof map / sizeof *map);
+	add_list(t, "uneven", uneven_maps, uneven, sizeof uneven / sizeof *uneven);
 	add_list(t, "views", views, view, sizeof view / sizeof *view);
 }
 
