@@ -66,8 +66,8 @@ static unsigned char *object_of(const void *image, size_t *bytes)
 
 static void *open_object(const unsigned char *bytes, size_t n)
 {
-	char path[] = "/tmp/cudasim-module-XXXXXX";
-	int fd = mkstemp(path);
+	char path[SIM_PATH];
+	int fd = sim_temporary(path);
 	if (fd < 0)
 		return NULL;
 	bool ok = write(fd, bytes, n) == (ssize_t)n;

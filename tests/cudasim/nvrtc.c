@@ -355,9 +355,13 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int noptions, const char *const 
 		p->log = strdup(x.bad);
 		return NVRTC_ERROR_INVALID_OPTION;
 	}
-	char dir[] = "/tmp/cudasim-nvrtc-XXXXXX", *why = NULL;
-	if (!mkdtemp(dir))
+	char dir[200], *why = NULL;
+	const char *under = getenv("TMPDIR");
+	snprintf(dir, sizeof dir, "%.160s/cudasim-XXXXXX", under && *under ? under : "/tmp");
+	if (!mkdtemp(dir)) {
+		p->log = strdup("cudasim: no folder for temporary files\n");
 		return NVRTC_ERROR_PROGRAM_CREATION_FAILURE;
+	}
 	size_t n;
 	bool ok = write_program(p, dir) && preprocess(dir, &x) && translate(dir, &x, &why) && compile(dir, &x);
 	p->log = why ? why : read_file(dir, "log", &n);

@@ -41,6 +41,13 @@ static __attribute__((destructor)) void report_write(void)
 	fclose(f);
 }
 
+int sim_temporary(char path[SIM_PATH])
+{
+	const char *dir = getenv("TMPDIR");
+	snprintf(path, SIM_PATH, "%s/cudasim-XXXXXX", dir && *dir ? dir : "/tmp");
+	return mkstemp(path);
+}
+
 bool sim_checks_all(void)
 {
 	static int all = -1;
@@ -134,11 +141,11 @@ void describe_address(char *to, size_t size, uintptr_t a)
 /* "kernels.cu:12" of an instruction, by binutils' addr2line; false: not known. */
 static bool source_line(const SimModule *m, const void *pc, char *to, size_t size)
 {
-	char command[512];
+	char command[SIM_PATH + 80];
 	if ((uintptr_t)pc < m->lo || (uintptr_t)pc >= m->hi)
 		return false;
-	char path[] = "/tmp/cudasim-lines-XXXXXX";
-	int fd = mkstemp(path);
+	char path[SIM_PATH];
+	int fd = sim_temporary(path);
 	if (fd < 0)
 		return false;
 	bool ok = write(fd, m->image, m->image_bytes) == (ssize_t)m->image_bytes;

@@ -220,6 +220,10 @@ void fiber_switch(void **save, void *to);
 
 /* ---- violations and counters ---- */
 
+/* A file of its own below $TMPDIR (else /tmp), open: its descriptor, and its name in `path`; -1: none could be made. */
+enum { SIM_PATH = 512 };
+int sim_temporary(char path[SIM_PATH]);
+
 /* Says what the running thread did wrong, where (pc, or file and line), and ends the launch with `code`. */
 _Noreturn void violation(CUresult code, const void *pc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* The same outside of kernels; returns code. */
