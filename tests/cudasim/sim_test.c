@@ -385,6 +385,16 @@ static void compiler(const char *src)
 	free(compile("extern \"C\" __global__ void k(float *x) { atomicAdd(x, 1.0f); }\n", good, 5, &r, &log, NULL));
 	check(r == NVRTC_ERROR_COMPILATION && strstr(log, "atomicAdd"), "an atomic sum of floats", "result %d, log %s", r, log);
 	free(log);
+	char *folder = getenv("TMPDIR"), *kept = folder ? strdup(folder) : NULL;
+	setenv("TMPDIR", "/nonexistent", 1);
+	free(compile(src, good, 5, &r, &log, NULL));
+	check(r == NVRTC_ERROR_PROGRAM_CREATION_FAILURE && strstr(log, "temporary"), "no place for temporary files", "result %d, log %s", r, log);
+	free(log);
+	if (kept)
+		setenv("TMPDIR", kept, 1);
+	else
+		unsetenv("TMPDIR");
+	free(kept);
 	free(compile(src, arch, 1, &r, &log, NULL));
 	check(r == NVRTC_ERROR_INVALID_OPTION, "an unknown architecture", "result %d", r);
 	free(log);
