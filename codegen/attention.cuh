@@ -5,7 +5,7 @@
  * FlashAttention-2 (Dao, 2023). A thread block owns M rows (queries, or keys for dk and dv) and streams tiles of N rows of the other
  * side through shared memory, two stages deep where there is room: copies of the next tile run behind the products of this one,
  * with one barrier a tile. Each warp owns WARP_ROWS of the M rows, so everything but the streamed tiles is the warp's own. Tiles
- * that causality or the window rule out are never loaded; a warp skips those that are ruled out for its rows alone.
+ * that causality or the window rule out are never loaded; a warp skips those that are ruled out for its rows alone, and all where it has no row.
  *
  *     forward     S = q k'; P = exp(S - max) (f32); y += P v (P in 16 bits); y / sum
  *     grad_q      S, P = exp(S - lse); dP = dy v'; dS = P (dP - D); dq += dS k; D = rowsum(dy * y) is written for grad_kv
@@ -111,7 +111,7 @@ DL_INLINE void dl_attention(const typename X::S *q, const typename X::S *k, cons
 			fetch(stage ^ 1, j0 + N);
 		const unsigned char next = (unsigned char)counts(j0 + N);
 		const int at = STAGES == 2 ? stage * N * X::ROW : 0;
-		if (!A::none_meets(w0, w1, j0, j0 + N - 1)) {
+		if ((A::T % M == 0 || w0 < A::T) && !A::none_meets(w0, w1, j0, j0 + N - 1)) {
 			float s[X::R * X::C];
 			X::scores(s, held, own, ks + at);
 			if (scale < 0.0f)
@@ -267,7 +267,7 @@ DL_INLINE void dl_attention_grad_q(const typename X::S *q, const typename X::S *
 			fetch(stage ^ 1, j0 + N);
 		const unsigned char next = (unsigned char)counts(j0 + N);
 		const int at = STAGES == 2 ? stage * N * X::ROW : 0;
-		if (!A::none_meets(w0, w1, j0, j0 + N - 1)) {
+		if ((A::T % M == 0 || w0 < A::T) && !A::none_meets(w0, w1, j0, j0 + N - 1)) {
 			float s[X::R * X::C], p[X::R * X::C];
 			X::scores(s, held, own, ks + at);
 			DL_UNROLL
@@ -375,7 +375,7 @@ DL_INLINE void dl_attention_grad_kv(const typename X::S *q, const typename X::S 
 		if (STAGES == 2 && more)
 			fetch(stage ^ 1, next_h, next_i);
 		const float next_top = more ? number(lse, next_h, next_i) : 0.0f, next_sub = more ? number(dot, next_h, next_i) : 0.0f;
-		if (!A::none_meets(i0, i0 + N - 1, w0, w1)) {
+		if ((A::TK % M == 0 || w0 < A::TK) && !A::none_meets(i0, i0 + N - 1, w0, w1)) {
 			float s[X::R * X::C], p[X::R * X::C];
 			X::scores(s, held_k, own_k, qs + at);
 			DL_UNROLL

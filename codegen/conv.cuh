@@ -18,7 +18,7 @@
  * direct kernels, one thread a pixel; their dw one block for a channel, some taps and a range of pixels.
  *
  * Tiles: BM x BN of results, two stages of BK in shared memory, one barrier a stage; the gather of the next stage waits in registers while
- * this stage is multiplied. 16 bits: tensor cores, f32 sums, a warp has 32 x 64 where M allows: 6 ldmatrix for 16 products. f32:
+ * this stage is multiplied (a first round only gathers, so that its code, most of the kernel, is there once). 16 bits: tensor cores, f32 sums, a warp has 32 x 64 where M allows: 6 ldmatrix for 16 products. f32:
  * multiply-add, 8 x 8 a thread. Every sum has a fixed order.
  *
  * Expected traffic: y: x from memory once for each O / BM tile of channels (neighbouring blocks share it in L2), y once; operations
@@ -214,7 +214,7 @@ template <class X, class A, int KP> DL_INLINE void dl_conv_gather(const typename
 	constexpr bool WIDE_OUT = A::CH * A::CW == 1 && A::WIDE && OUT % PER == 0;
 	const int tid = (int)threadIdx.x;
 	const int m0 = (int)blockIdx.x % MB * BM, group = (int)blockIdx.x / MB / PB, p0 = (int)blockIdx.x / MB % PB * BN;
-	const int g = group % A::G, ch = group / A::G / A::CW, cw = group / A::G % A::CW;
+	const int g = A::G == 1 ? 0 : group % A::G, ch = A::CH == 1 ? 0 : group / A::G / A::CW, cw = A::CW == 1 ? 0 : group / A::G % A::CW;
 	S *const as = (S *)dl_shared, *const bs = as + 2 * BM * X::A_ROW;
 	const S *const from = src + (int64_t)g * A::CI * AREA, *const left = packed + ((int64_t)g * A::M + m0) * KP;
 
@@ -287,24 +287,21 @@ template <class X, class A, int KP> DL_INLINE void dl_conv_gather(const typename
 	DL_UNROLL
 	for (int i = 0; i < X::ACC; i++)
 		acc[i] = 0.0f;
-	int t = next(0), stage = 0;
-	if (t < TILES) {
-		fetch(0, t);
-		put(0);
-	}
-	dl_copy_wait();
-	__syncthreads();
+	/* Tile `now` is multiplied while `soon` is fetched; the first round only fetches. */
+	int now = -1, soon = next(0), stage = 1;
 	DL_ROLLED
-	while (t < TILES) {
-		t = next(t + 1);
-		if (t < TILES)
-			fetch(stage ^ 1, t);
-		X::step(acc, as + stage * BM * X::A_ROW, bs + stage * BK * X::B_ROW);
+	while (now < TILES) {
+		if (soon < TILES)
+			fetch(stage ^ 1, soon);
+		if (now >= 0)
+			X::step(acc, as + stage * BM * X::A_ROW, bs + stage * BK * X::B_ROW);
 		stage ^= 1;
-		if (t < TILES)
+		if (soon < TILES)
 			put(stage);
 		dl_copy_wait();
 		__syncthreads();
+		now = soon;
+		soon = next(soon + 1);
 	}
 	S *const cs = as;
 	DL_UNROLL
@@ -409,17 +406,14 @@ DL_INLINE void dl_conv_weight(const typename X::S *x, const typename X::S *dy, t
 	for (int i = 0; i < X::ACC; i++)
 		acc[i] = 0.0f;
 	__syncthreads();
-	fetch(0, begin);
-	put(0);
-	dl_copy_wait();
-	__syncthreads();
-	int stage = 0;
+	int stage = 1;
 	DL_ROLLED
-	for (int k0 = begin; k0 < end; k0 += BK) {
+	for (int k0 = begin - BK; k0 < end; k0 += BK) { /* the first round only fetches */
 		const bool more = k0 + BK < end;
 		if (more)
 			fetch(stage ^ 1, k0 + BK);
-		X::step_of_rows(acc, as + stage * BM * X::A_ROW, bs + stage * BN * X::A_ROW);
+		if (k0 >= begin)
+			X::step_of_rows(acc, as + stage * BM * X::A_ROW, bs + stage * BN * X::A_ROW);
 		stage ^= 1;
 		if (more)
 			put(stage);

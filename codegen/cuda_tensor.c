@@ -301,6 +301,12 @@ static const char *conv_engine(Arena *a, const Node *n, const Conv *c)
 
 static int64_t conv_threads(const Node *n, const Conv *c) { return !narrow(n) || c->tile == 128 ? 256 : 128; }
 
+/* Two blocks a processor of the large tiles in 16 bits, which need just about the registers that leaves. */
+static const char *conv_bounds(Arena *a, const Node *n, const Conv *c)
+{
+	return arena_printf(a, "%lld%s", (long long)conv_threads(n, c), narrow(n) && c->tile == 128 ? ", 2" : "");
+}
+
 /* How the gradient of w is split: ranges of pixels. */
 static void split(const Conv *c, int64_t *parts, int64_t *range)
 {
@@ -346,8 +352,8 @@ static bool conv_text(Arena *a, const Node *n, const Conv *c, CudaTensor *out)
 	return add_launch(a, out, n, blocks(c->p.groups * c->out * c->packed, SUM_BLOCK), SUM_BLOCK, 0,
 			  arena_printf(a, "\tdl_conv_pack<%s, %s, %lld>(\n\t\t%s, %s);\n", type, geometry, (long long)c->packed,
 				       operand(a, n, 1), place(a, type, 3))) &&
-	       add_launch(a, out, n, grid, conv_threads(n, c), (stages > results ? stages : results) * size,
-			  arena_printf(a, "\tdl_conv_gather<%s,\n\t\t%s, %lld>(\n\t\t%s, %s, %s);\n", conv_engine(a, n, c), geometry,
+	       add_bounded(a, out, n, grid, conv_threads(n, c), (stages > results ? stages : results) * size, conv_bounds(a, n, c),
+			   arena_printf(a, "\tdl_conv_gather<%s,\n\t\t%s, %lld>(\n\t\t%s, %s, %s);\n", conv_engine(a, n, c), geometry,
 				       (long long)c->packed, operand(a, n, 0), place(a, arena_printf(a, "const %s", type), 3),
 				       operand(a, n, 2)));
 }
@@ -366,9 +372,9 @@ static bool conv_weight_text(Arena *a, const Node *n, const Conv *c, CudaTensor 
 					 arena_printf(a, "\tdl_conv_depthwise_weight<%s, %s, %s, %lld, %lld>(\n\t\t%s%s);\n",
 						      element(type_of(n)), geometry, type, (long long)parts, (long long)range,
 						      operands(a, n, 0, 2), to))
-			    : add_launch(a, out, n,
+			    : add_bounded(a, out, n,
 					 c->p.groups * blocks(c->out, c->tile) * blocks(c->in * w[2] * w[3], COLUMNS) * parts,
-					 conv_threads(n, c), 2 * (c->tile + COLUMNS) * row * size + COLUMNS * 8,
+					 conv_threads(n, c), 2 * (c->tile + COLUMNS) * row * size + COLUMNS * 8, conv_bounds(a, n, c),
 					 arena_printf(a, "\tdl_conv_weight<%s,\n\t\t%s, %s, %lld, %lld>(\n\t\t%s%s);\n",
 						      conv_engine(a, n, c), geometry, type, (long long)parts, (long long)range,
 						      operands(a, n, 0, 2), to));

@@ -5,6 +5,8 @@
  *     cuda_tensor compiler          whether there is an NVRTC
  *     cuda_tensor registers [all]   compiles them by NVRTC for sm_80, sm_90 and sm_100: no local memory, shared memory within the chip's
  *
+ * `all WORD`: all cases whose name (for registers, and architecture) has the word.
+ *
  * Cases: heads and tiles with tails, groups of heads, windows, masks with rows that no key meets, packed q, k, v; strides, dilation, groups,
  * odd sizes. f32 to 1e-5 of the largest element, 16 bits to a few units of their rounding; no byte outside of results and
  * workspace may change; a second run must give the same bits. */
@@ -25,6 +27,7 @@ enum { GUARD = 64, PATTERN = 0xa5, MAX_OFF = 12 };
 typedef struct Test {
 	Arena *a;
 	Module *m;
+	const char *word; /* of the cases to run, or NULL */
 	int made, passed, failed;
 } Test;
 
@@ -292,6 +295,8 @@ static void check_registers(Test *t, const Compiler *c, const Node *n, const cha
 
 static void func_registers(Test *t, const Compiler *c, const Func *f, const char *what, const char *arch)
 {
+	if (t->word && !strstr(arena_printf(t->a, "%s %s", what, arch), t->word))
+		return;
 	for (const Node *n = f->body->first; n; n = n->next)
 		if (is_kernel(n))
 			check_registers(t, c, n, arena_printf(t->a, "%s: %s", what, ir_ops[n->op].name), arch);
@@ -521,6 +526,8 @@ static void check_others(Run *r, const Func *f)
 
 static void check_values(Test *t, const Gpu *gpu, const Compiler *compiler, const Func *f, const char *what)
 {
+	if (t->word && !strstr(what, t->word))
+		return;
 	Run r = { .t = t, .gpu = gpu, .compiler = compiler, .what = what };
 	CudaTensor x[8];
 	if (!prepare(&r, f) || !load_kernels(&r, f, x))
@@ -577,7 +584,7 @@ int main(int argc, char **argv)
 	Compiler c;
 	if (argc > 1 && strcmp(argv[1], "compiler") == 0)
 		return open_compiler(&c) ? 0 : 1;
-	Test t = { .a = arena_new() };
+	Test t = { .a = arena_new(), .word = argc > 3 ? argv[3] : NULL };
 	t.m = ir_module(t.a, diag_new(t.a, stdout, 0), "cuda_tensor", 1);
 	if (registers)
 		all_registers(&t, full);
