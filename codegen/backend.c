@@ -56,10 +56,16 @@ static bool cpu_accumulates(const Node *n)
 	return (ir_ops[n->op].flags & OPF_ACC) != 0;
 }
 
+/* cuBLASLt adds to a sum as it writes; so does the kernel of an embedding's gradient. */
+static bool cuda_accumulates(const Node *n)
+{
+	return n->op == OP_matmul || n->op == OP_embedding_grad;
+}
+
 static const Backend backends[] = {
 	{ "cpu", "generated C, compiled by the system's compiler; products by oneDNN", fusable,
 	  cpu_workspace, cpu_accumulates, true, NULL, NULL, "c", cpu_emit, cpu_build },
-	{ "cuda", "generated CUDA C, compiled by NVRTC; products by cuBLASLt", fusable, cuda_workspace, NULL, true,
+	{ "cuda", "generated CUDA C, compiled by NVRTC; products by cuBLASLt", fusable, cuda_workspace, cuda_accumulates, true,
 	  "sm_90, sm_80, sm_86, sm_89, sm_100, sm_120", "h200, a100, rtx4090, rtx4090, h200, rtx4090", "cuda", cuda_emit,
 	  cuda_build },
 };

@@ -25,7 +25,7 @@ static int64_t product_workspace(const PlanPrim *p)
 	return bytes > MOST ? MOST : bytes;
 }
 
-bool cuda_library(const Node *n, PlanPrim *p) { return n->op == OP_matmul && !ir_acc(n) && library_call(n, p); }
+bool cuda_library(const Node *n, PlanPrim *p) { return n->op == OP_matmul && library_call(n, p); }
 
 /* ---- kernels ---- */
 
@@ -113,9 +113,9 @@ static KernelText embedding_grad_text(Arena *a, const Node *n)
 			    "\tif (t <= N)\n\t\tdl_embed_starts(t, key, N, %lld, start);\n}\n",
 			 s, open_launch(a, n, 1, BLOCK), parts, BLOCK, (long long)V);
 	s = arena_printf(a, "%s%s%s\t__shared__ %s sums[DL_EMBED_BLOCK];\n"
-			    "\tdl_embed_sum<%lld, %s, %s>(a1, order, start, r0, %lld, sums);\n}\n",
+			    "\tdl_embed_sum<%lld, %s, %s>(a1, order, start, %s, r0, %lld, sums);\n}\n",
 			 s, open_launch(a, n, 2, BLOCK), parts, from == DT_F64 ? "double" : "float", (long long)x,
-			 type_name(from), type_name(to), (long long)C);
+			 type_name(from), type_name(to), ir_acc(n) ? "a2" : "nullptr", (long long)C);
 	PlanLaunch *l = ARENA_ARRAY(a, 3, PlanLaunch);
 	l[0] = (PlanLaunch){ .grid = { (uint32_t)ceil_div(T, BLOCK), 1, 1 }, .block = BLOCK };
 	l[1] = (PlanLaunch){ .grid = { (uint32_t)ceil_div(T + 1, BLOCK), 1, 1 }, .block = BLOCK };
@@ -136,8 +136,6 @@ static KernelText tensor_text(Arena *a, const Node *n, const char *arch)
 
 KernelText cuda_special_text(Arena *a, const Node *n, const char *arch)
 {
-	if (ir_acc(n)) /* Backend.accumulates */
-		return (KernelText){ 0 };
 	switch (n->op) {
 	case OP_max_pool2d:
 	case OP_max_pool2d_grad:

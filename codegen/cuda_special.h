@@ -174,10 +174,10 @@ DL_INLINE void dl_embed_starts(int64_t p, const int32_t *key, int64_t n, int64_t
 }
 
 /* Row blockIdx.x: X threads for columns, 256 / X strips. Place k of a row goes to strip k mod strips, which adds in order;
- * then the strips in order. `sums`: 256 shared numbers. */
+ * then the strips in order. The whole is added to `before`, which may be y, unless that is null. `sums`: 256 shared numbers. */
 template <int X, typename T, typename To>
-DL_INLINE void dl_embed_sum(const typename T::S *dy, const int32_t *order, const int32_t *start, typename To::S *y, int C,
-			    typename T::R *sums)
+DL_INLINE void dl_embed_sum(const typename T::S *dy, const int32_t *order, const int32_t *start, const typename To::S *before,
+			    typename To::S *y, int C, typename T::R *sums)
 {
 	const int strips = DL_EMBED_BLOCK / X, x = threadIdx.x % X, strip = threadIdx.x / X;
 	const int64_t row = blockIdx.x;
@@ -195,7 +195,7 @@ DL_INLINE void dl_embed_sum(const typename T::S *dy, const int32_t *order, const
 			sum = sum + sums[s * X + x];
 	}
 	if (strip == 0 && c < C)
-		y[row * C + c] = To::put(sum);
+		y[row * C + c] = To::put(before ? To::get(before[row * C + c]) + sum : sum);
 }
 
 #endif
