@@ -15,7 +15,7 @@
  *
  *     L = sum over t of lambda_t (fixed_t - M) + sum over g of min(seconds_g, sum over its gaps of bytes x lambda within)
  *
- * (Lagrangian relaxation). Prices are found by projected subgradient steps of Polyak's length; every L met is a
+ * (Lagrangian relaxation). Prices are found by projected subgradient steps of Polyak's length, fewer for very large functions; every L met is a
  * bound, the largest is returned. What a replay must itself replay is not counted, so the bound is weak where memory is
  * scarcest. Operations that work in place are counted as if they always could. */
 #include "bound.h"
@@ -24,7 +24,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { ROUNDS = 400 };
+enum { ROUNDS = 400, ROUNDS_WORK = 20000000 };
 
 typedef struct Gap {
 	int32_t left, right; /* operations at its ends */
@@ -168,6 +168,7 @@ double bound_replay_seconds(const Timeline *t, Arena *scratch, int64_t bytes, do
 {
 	Dual d = { .t = t };
 	double best = 0, length = 1;
+	int most;
 
 	d.fixed = ARENA_ARRAY(scratch, t->nops, double);
 	d.price = ARENA_ARRAY(scratch, t->nops, double);
@@ -183,7 +184,8 @@ double bound_replay_seconds(const Timeline *t, Arena *scratch, int64_t bytes, do
 		for (int32_t k = 0; k < d.ngroups; k++)
 			known += d.seconds[k];
 	}
-	for (int round = 0, stale = 0; round < ROUNDS && best < known; round++) {
+	most = ROUNDS_WORK / (t->nops + d.ngaps + 1);
+	for (int round = 0, stale = 0; round < ROUNDS && round <= most && best < known; round++) {
 		double value = evaluate(&d, (double)bytes), norm = 0, step;
 
 		stale = value > best ? 0 : stale + 1;

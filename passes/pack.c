@@ -14,12 +14,15 @@
 
 #include <stdlib.h>
 
-static const double ESCALATION_WORK = 3e7; /* pairs */
-static const int64_t ORDERS_WORK = 8000000; /* unions: no further order after so many */
+static const double ESCALATION_WORK = 2e7; /* pairs */
+static const int64_t ORDERS_WORK = 2000000; /* unions: no further order after so many */
 
 /* A rectangle is noted at about so many places (pack_space.c). Of very many rectangles gaps below such a part of the height are not worth
  * knowing. */
 enum { PLACES = 16, SMALL_GAP = 65536 };
+
+/* What is higher by such a part than it may be is left as it is: escalation gains a few hundredths at most. */
+enum { HOPELESS = 16 };
 
 typedef struct Packer {
 	const PackRect *r;
@@ -232,6 +235,8 @@ int64_t pack_place(Arena *scratch, PackRect *r, size_t n, int64_t target, int ro
 	/* Each round looks at every pair: fewer of them where there are many rectangles. */
 	if ((double)n * (double)n * rounds > ESCALATION_WORK)
 		rounds = (int)(ESCALATION_WORK / ((double)n * (double)n));
+	if (p.best_height - target > target / HOPELESS)
+		rounds = 0;
 	for (int round = 0; round < rounds && p.best_height > target; round++) {
 		Key key = keys[round / 16 % 3];
 

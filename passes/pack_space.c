@@ -30,18 +30,19 @@ typedef struct Walk {
 	int32_t i, n;
 } Walk;
 
+enum { LISTED_AT_ONCE = 64 };
 enum { FEW_WORK = 16 }; /* so many of the list are passed by in the time of a union */
 enum { WALKS = 4 * 32 }; /* two paths down the tree, and a node beside each of theirs */
 
-/* A placed rectangle, in the list of all. */
-typedef struct Placed {
-	Span64 span;
+/* A placed rectangle's life, in the list of all. */
+typedef struct Life {
 	int32_t lo, hi;
-} Placed;
+} Life;
 
 struct PackSpace {
 	Arena *arena;
-	Placed *all;        /* NULL: there is a tree */
+	Span64 *all;        /* NULL: there is a tree */
+	Life *life;         /* of each in `all` */
 	int32_t nall;
 	int32_t leaves;     /* a power of two; node i has the children 2i and 2i + 1 */
 	int32_t cut;        /* the first node of those on the cut */
@@ -56,7 +57,8 @@ PackSpace *pack_space_few(Arena *a, size_t most)
 {
 	PackSpace *s = ARENA_NEW(a, PackSpace);
 
-	s->all = ARENA_ARRAY(a, most + 1, Placed);
+	s->all = ARENA_ARRAY(a, most + 1, Span64);
+	s->life = ARENA_ARRAY(a, most + 1, Life);
 	return s;
 }
 
@@ -159,27 +161,29 @@ static void take_below(PackSpace *s, int32_t v, int32_t from, int32_t to, int32_
 }
 
 /* Into the list, behind those of the same offset. */
-static void list(PackSpace *s, Placed placed)
+static void list(PackSpace *s, Span64 span, Life life)
 {
 	int32_t lo = 0, hi = s->nall;
 
 	while (lo < hi) {
 		int32_t mid = (lo + hi) / 2;
 
-		if (s->all[mid].span.from <= placed.span.from)
+		if (s->all[mid].from <= span.from)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
 	memmove(&s->all[lo + 1], &s->all[lo], (size_t)(s->nall - lo) * sizeof *s->all);
-	s->all[lo] = placed;
+	memmove(&s->life[lo + 1], &s->life[lo], (size_t)(s->nall - lo) * sizeof *s->life);
+	s->all[lo] = span;
+	s->life[lo] = life;
 	s->nall++;
 }
 
 void pack_space_take(PackSpace *s, int32_t lo, int32_t hi, int64_t offset, int64_t size)
 {
 	if (s->all) {
-		list(s, (Placed){ { offset, offset + size }, lo, hi });
+		list(s, (Span64){ offset, offset + size }, (Life){ lo, hi });
 		return;
 	}
 	take_below(s, 1, 0, s->leaves, lo, hi, (Span64){ offset, offset + size });
@@ -234,24 +238,40 @@ static int64_t next_free(PackSpace *s, int64_t top, int64_t size, int64_t *end)
 	return top;
 }
 
+/* The listed ones of [from, to) whose lives meet [lo, hi), into *met; how many. Without a branch: which they are is hard to guess. */
+static int32_t find_met(const PackSpace *s, int32_t from, int32_t to, int32_t lo, int32_t hi, int32_t *met)
+{
+	int32_t n = 0;
+
+	for (int32_t k = from; k < to; k++) {
+		met[n] = k;
+		n += (s->life[k].lo < hi) & (s->life[k].hi > lo);
+	}
+	return n;
+}
+
 static int64_t find_listed(PackSpace *s, int32_t lo, int32_t hi, int64_t size, bool tightest)
 {
 	int64_t best = 0, slack = INT64_MAX, top = 0;
+	int32_t met[LISTED_AT_ONCE];
 
 	s->work += s->nall / FEW_WORK;
-	for (int32_t k = 0; k < s->nall; k++) {
-		const Placed *p = &s->all[k];
+	for (int32_t from = 0; from < s->nall; from += LISTED_AT_ONCE) {
+		int32_t to = from + LISTED_AT_ONCE < s->nall ? from + LISTED_AT_ONCE : s->nall;
+		int32_t n = find_met(s, from, to, lo, hi, met);
 
-		if (p->lo >= hi || p->hi <= lo)
-			continue;
-		if (p->span.from - top >= size && p->span.from - top - size < slack) {
-			best = top;
-			slack = p->span.from - top - size;
-			if (!tightest)
-				return best;
+		for (int32_t k = 0; k < n; k++) {
+			const Span64 *span = &s->all[met[k]];
+
+			if (span->from - top >= size && span->from - top - size < slack) {
+				best = top;
+				slack = span->from - top - size;
+				if (!tightest)
+					return best;
+			}
+			if (span->to > top)
+				top = span->to;
 		}
-		if (p->span.to > top)
-			top = p->span.to;
 	}
 	return slack < INT64_MAX ? best : top;
 }

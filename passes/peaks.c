@@ -102,18 +102,24 @@ int32_t peaks_where(const Peaks *p)
 	return i - p->size - 1;
 }
 
-static void read_below(const Peaks *p, int32_t i, int64_t above, int64_t *out)
-{
-	if (i >= p->size) {
-		if (i > p->size && i <= p->size + p->n)
-			out[i - p->size - 1] = p->top[i] + above;
-		return;
-	}
-	read_below(p, 2 * i, above + p->add[i], out);
-	read_below(p, 2 * i + 1, above + p->add[i], out);
-}
-
+/* Leaf by leaf: of the path to the next one only what lies below a common ancestor is walked again. */
 void peaks_read(const Peaks *p, int64_t *out)
 {
-	read_below(p, 1, 0, out);
+	int64_t above[32]; /* by level, the leaves' parents being 0: what is added from the root down to there */
+	int32_t levels = 0;
+
+	for (int32_t i = p->size; i > 1; i /= 2)
+		levels++;
+	for (int32_t leaf = p->size; leaf <= p->size + p->n; leaf += 2) {
+		int32_t from = 0; /* the level whose node is new */
+
+		while (from < levels - 1 && ((leaf >> (from + 1)) & 1) == 0)
+			from++;
+		for (int32_t level = from; level >= 0; level--)
+			above[level] = p->add[leaf >> (level + 1)] + (level + 1 < levels ? above[level + 1] : 0);
+		if (leaf > p->size)
+			out[leaf - p->size - 1] = p->top[leaf] + above[0];
+		if (leaf < p->size + p->n)
+			out[leaf - p->size] = p->top[leaf + 1] + above[0];
+	}
 }

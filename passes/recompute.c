@@ -32,7 +32,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { GAPS_AT_ONCE = 400000, PATIENCE = 16, WORK_AN_OP = 2000, TIRED = 3, MOST_DESCENTS = 256, REFINED_OPS = 150 };
+enum { GAPS_AT_ONCE = 400000, PATIENCE = 16, MOST_DESCENTS = 256, REFINED_OPS = 150 };
+enum { LARGE_OPS = 3000, WORK_AN_OP = 2000, WORK_AN_OP_MORE = 1300, TIRED = 3, TIRED_OF_MANY = 6 };
 
 typedef struct Candidate {
 	double score;       /* the lower the better */
@@ -84,6 +85,37 @@ static void sort_candidates(Search *s)
 {
 	if (s->cand.len)
 		qsort(s->cand.at, s->cand.len, sizeof *s->cand.at, compare_candidates);
+}
+
+static void sift_down(Candidate *heap, size_t n, size_t i)
+{
+	Candidate c = heap[i];
+
+	for (size_t child; (child = 2 * i + 1) < n; i = child) {
+		child += child + 1 < n && compare_candidates(&heap[child + 1], &heap[child]) < 0;
+		if (compare_candidates(&c, &heap[child]) <= 0)
+			break;
+		heap[i] = heap[child];
+	}
+	heap[i] = c;
+}
+
+/* As a heap: of many candidates a round takes but a few. */
+static void heap_candidates(Search *s)
+{
+	for (size_t i = s->cand.len / 2; i-- > 0;)
+		sift_down(s->cand.at, s->cand.len, i);
+}
+
+/* The best of the heap, which there must be, leaves it. */
+static Candidate pop_candidate(Search *s)
+{
+	Candidate best = s->cand.at[0];
+
+	s->cand.at[0] = s->cand.at[--s->cand.len];
+	if (s->cand.len)
+		sift_down(s->cand.at, s->cand.len, 0);
+	return best;
 }
 
 /* The number of the mark at a stage, -1 where there is none. */
@@ -198,8 +230,8 @@ static void gather_drops(Search *s)
 		for (int32_t i = 0; i + 1 < s->s->buf[b].n; i++) {
 			const Mark *m = &s->s->buf[b].at[i];
 
-			if (m->held && !is_kept(s, &m[1]) && (m->stage == peak || m[1].stage == peak ||
-			                s->above[m[1].stage] > s->above[m->stage + 1]))
+			if (m->held && (m->stage == peak || m[1].stage == peak || s->above[m[1].stage] > s->above[m->stage + 1]) &&
+			    !is_kept(s, &m[1]))
 				add_candidate(s, drop_score(s, b, i, false), b, m->stage);
 		}
 	}
@@ -345,12 +377,12 @@ static bool evict(Search *s)
 		gather_holds(s, false);
 		if (s->cand.len == 0)
 			gather_holds(s, true);
-		sort_candidates(s);
+		heap_candidates(s);
 		most = 1 + (size_t)((double)s->cand.len * s->t->nops / GAPS_AT_ONCE);
-		for (size_t k = 0; k < s->cand.len && done < most && stages_peak(s->s) > s->target; k++) {
-			const Candidate *next = k + 1 < s->cand.len ? &s->cand.at[k + 1] : NULL;
+		while (s->cand.len > 0 && done < most && stages_peak(s->s) > s->target) {
+			Candidate best = pop_candidate(s);
 
-			done += take(s, &s->cand.at[k], done == 0, next ? next->score : INFINITY);
+			done += take(s, &best, done == 0, s->cand.len ? s->cand.at[0].score : INFINITY);
 		}
 		if (done == 0)
 			stale = PATIENCE;
@@ -460,10 +492,26 @@ static Search begin(const Timeline *t, Arena *a, Arena *scratch, double max_seco
 	return s;
 }
 
+/* The work of one descent: less for each operation beyond those of LARGE_OPS. */
+static int64_t enough_work(int32_t nops)
+{
+	int64_t more = nops > LARGE_OPS ? nops - LARGE_OPS : 0;
+
+	return RECOMPUTE_WORK / 2 + WORK_AN_OP * (nops - more) + WORK_AN_OP_MORE * more;
+}
+
+/* How many times longer strides are the nearer the limit of work is: to get far is worth more than to note all. */
+static double haste(const Search *s)
+{
+	double tired = (double)s->s->work / (double)s->enough;
+
+	return 1 + (s->t->nops > LARGE_OPS ? TIRED_OF_MANY : TIRED) * tired;
+}
+
 /* Descends from the plan without replays to the smallest that can be reached, each target a little below the last peak. */
 static void descend(Search *s, double stride)
 {
-	s->enough = RECOMPUTE_WORK / 2 + WORK_AN_OP * (int64_t)s->t->nops;
+	s->enough = enough_work(s->t->nops);
 	arena_reset(s->scratch);
 	s->cand.at = NULL;
 	s->cand.len = s->cand.cap = 0;
@@ -476,9 +524,7 @@ static void descend(Search *s, double stride)
 	s->above = ARENA_ARRAY(s->scratch, s->t->nops + 1, double);
 	s->work += 16 * ((int64_t)s->t->nops + s->t->nbufs);
 	do {
-		double tired = (double)s->s->work / (double)s->enough; /* then longer strides: to get far is worth more than to note all */
-
-		s->target = (int64_t)((double)(stages_peak(s->s) + s->t->var_bytes) * (1 - stride * (1 + TIRED * tired))) - s->t->var_bytes;
+		s->target = (int64_t)((double)(stages_peak(s->s) + s->t->var_bytes) * (1 - stride * haste(s))) - s->t->var_bytes;
 		if (s->target > 0 && evict(s))
 			restore(s);
 		vec_push(s->arena, &s->plans, refine_sketch(s->s, s->arena));

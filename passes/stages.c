@@ -223,21 +223,20 @@ static bool in_bundle(const Stages *s, int32_t buf)
 	return s->made[buf] == s->epoch;
 }
 
-/* Appends what makes buf in stage t, where it is neither held nor made yet. */
-static bool need(Stages *s, int32_t t, int32_t buf)
+/* Appends what makes buf in stage t, where it is neither held nor made yet, for a chain of `readers` that wait for it. */
+static bool need(Stages *s, int32_t t, int32_t buf, int32_t readers)
 {
 	int32_t producer = s->t->buf[buf].op;
 	const TOp *op = &s->t->op[producer];
+	bool again = s->step_epoch[producer] == s->epoch; /* of several results, after another one */
 
-	if (t > s->last_replay[producer] || s->t->op[t].closed || op->loop != s->t->op[t].loop || s->n == MAX_BUNDLE)
+	if (t > s->last_replay[producer] || s->t->op[t].closed || op->loop != s->t->op[t].loop || s->n + readers + !again > MAX_BUNDLE)
 		return false;
 	s->made[buf] = s->epoch; /* a graph has no cycles: nobody asks again before it is there */
-	for (int32_t k = 0; k < op->nuse; k++)
-		if (!(state_at(s, op->use[k], t) & IN) && !in_bundle(s, op->use[k]) && !need(s, t, op->use[k]))
+	for (int32_t k = 0; k < op->nuse && !again; k++)
+		if (!(state_at(s, op->use[k], t) & IN) && !in_bundle(s, op->use[k]) && !need(s, t, op->use[k], readers + 1))
 			return false;
-	if (s->step_epoch[producer] != s->epoch) {
-		if (s->n == MAX_BUNDLE)
-			return false;
+	if (!again) {
 		s->step_epoch[producer] = s->epoch;
 		s->step_of[producer] = s->n;
 		s->step[s->n++] = (TStep){ .op = producer, .replay = true };
@@ -272,7 +271,7 @@ static bool build(Stages *s, int32_t t, bool starts)
 	s->step_seconds = 0;
 	s->started = false;
 	for (int32_t k = 0; k < op->nuse; k++)
-		if (!(state_at(s, op->use[k], t) & IN) && !in_bundle(s, op->use[k]) && !need(s, t, op->use[k]))
+		if (!(state_at(s, op->use[k], t) & IN) && !in_bundle(s, op->use[k]) && !need(s, t, op->use[k], 0))
 			return false;
 	for (int32_t i = 0; i < old->n && starts; i++) { /* what is made here to be held on */
 		const TOp *r = &s->t->op[old->step[i].op];
@@ -284,14 +283,14 @@ static bool build(Stages *s, int32_t t, bool starts)
 			    s->t->buf[buf].op == t)
 				continue;
 			s->started = true;
-			if (!in_bundle(s, buf) && !need(s, t, buf))
+			if (!in_bundle(s, buf) && !need(s, t, buf, 0))
 				return false;
 		}
 		s->work += r->nuse + r->ndef;
 	}
 	if (s->starting >= 0) {
 		s->started = true;
-		return in_bundle(s, s->starting) || need(s, t, s->starting);
+		return in_bundle(s, s->starting) || need(s, t, s->starting, 0);
 	}
 	return true;
 }
