@@ -34,6 +34,7 @@ typedef struct Fold {
 	Module *m;
 	int32_t *reads; /* by Value.id: how often it is an operand, views included */
 	bool *part;     /* by position: an `add` within a larger sum */
+	Value **now;    /* by Value.id: what stands for a sum that has been rewritten, which its readers learn at the end; NULL: itself */
 	VEC(Term) term;
 	VEC(Value *) todo;
 	bool changed;
@@ -149,8 +150,19 @@ static void rewrite(Fold *f, Node *sum)
 		v = ir_binary(&b, OP_add, ir_reshape(&b, v, *type), ir_reshape(&b, t->v, *type));
 	}
 	b.before = sum;
-	ir_replace_uses(sum->parent, sum->res[0], ir_reshape(&b, v, *type));
+	f->now[sum->res[0]->id] = ir_reshape(&b, v, *type);
 	f->changed = true;
+}
+
+static void replace_uses(const Fold *f, Block *b)
+{
+	for (Node *n = b->first; n; n = n->next) {
+		for (int i = 0; i < n->nargs; i++)
+			if (n->arg[i]->id >= 0 && f->now[n->arg[i]->id]) /* what the rewrite has made has no number */
+				n->arg[i] = f->now[n->arg[i]->id];
+		if (n->op == OP_loop)
+			replace_uses(f, n->body);
+	}
 }
 
 /* A sum of equal terms (x + x) reads one value twice, and so owns it not. A single product must come behind something that is owned. */
@@ -193,8 +205,11 @@ bool fold_sums_func(Func *func, const Capabilities *caps)
 		f.reads = ARENA_ARRAY(f.arena, values, int32_t);
 		f.part = ARENA_ARRAY(f.arena, nodes, bool);
 		count_reads(&f, func->body);
+		f.now = ARENA_ARRAY(f.arena, values, Value *);
 		fold_block(&f, func->body);
 	}
+	if (f.changed)
+		replace_uses(&f, func->body);
 	arena_free(f.arena);
 	if (f.changed)
 		ir_dce(func);
