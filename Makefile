@@ -122,6 +122,16 @@ $(CUDASIM_BIN): %: %.o $(CUDASIM_LIB)
 	$(CUDASIM_CC) $(CUDASIM_FLAGS) -o $@ $< -L$(CUDASIM) -l:libcuda.so.1 -l:libnvrtc.so.13 -l:libcublasLt.so.13 -lm
 cudasim-test: cudasim $(CUDASIM_BIN)
 
+# What a machine with a GPU needs of this tree (tools/gpu-check): its tests link without oneDNN.
+GPU_BIN := $(addprefix $(B)/gpu-check/,cuda_kernels cuda_tensor)
+$(GPU_BIN): $(B)/gpu-check/%: $(B)/tests/%.o $(TEST_AID) $(filter-out $(B)/runtime/prim_dnnl.o,$(DLC_LIB)) $(B)/tests/cuda/no_dnnl.o
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -fopenmp,$(CFLAGS)) -s -o $@ $^ -l:libgomp.a -l:libz.a -l:libjansson.a -lm -ldl -lpthread $(LDEXTRA)
+gpu-check-build: all $(GPU_BIN)
+	@B=$(B) tools/gpu-check build
+gpu-check:
+	@B=$(B) tools/gpu-check run
+
 deps:
 	@tools/install-deps
 test: deps
@@ -192,7 +202,7 @@ help:
 
 clean:
 	rm -rf $(B)
-.PHONY: all clean deps cudasim cudasim-test test check check-all update san hardmem fuzz readme print-lib quickstart bench bench-plan bench-predict bench-learn \
+.PHONY: all clean deps cudasim cudasim-test gpu-check gpu-check-build test check check-all update san hardmem fuzz readme print-lib quickstart bench bench-plan bench-predict bench-learn \
 	lines format analyze tidy install help
 
 ## make              builds build/dlc, build/libdlrt.a and build/libdlrt-cuda.a
@@ -201,6 +211,8 @@ clean:
 ## make check        all fast tests (about two minutes on two free cores); the last line is `N passed, N failed`;
 ##                   tests/README.md says what each part proves and how to run one alone
 ## make cudasim      the simulated GPU, build/cudasim/ (tests/cudasim/README.md)
+## make gpu-check    on a machine with a GPU: results and speed, a table last, in less than 8 minutes, from a tree whose `make
+##                   gpu-check-build` was run elsewhere; tools/gpu-check says what it needs and how to leave parts out
 ## make check-all    the same and the long ones: budget sweeps, kills, sanitizers
 ## make update       rewrites the expected output of the golden tests (read the diff)
 ## make san hardmem  `check` under AddressSanitizer and UBSan; hardmem: each object a malloc of its own

@@ -52,7 +52,8 @@ void cuda_open(CudaPrinter *c, int64_t gx, int64_t gy, int block)
 	if (c->nlaunch == 0)
 		print_line(p, "typedef struct { int64_t at[%d]; } $_off;", numbers);
 	const char *suffix = c->nlaunch ? arena_printf(p->a, "_%d", c->nlaunch) : "";
-	print_line(p, "extern \"C\" __global__ void __launch_bounds__(%d) $%s(unsigned char *const arena, const $_off off, "
+	/* With one block a processor named as enough, ptxas does not spill to have more of them. */
+	print_line(p, "extern \"C\" __global__ void __launch_bounds__(%d, 1) $%s(unsigned char *const arena, const $_off off, "
 		      "const PlanEnv *const env)", block, suffix);
 	print_line(p, "{");
 	print_operands(c);

@@ -26,6 +26,7 @@ enum {
 	CHUNK_STEP = 2048,
 	SMALL_BLOCK = 128,   /* threads of a block whose teams are parts of warps */
 	KEPT = 96,           /* registers of a thread that hold elements from phase to phase */
+	KEPT_OF_128 = 64,    /* the same in blocks of more than 256 threads, which have 128 registers each */
 	UNROLLED = 32        /* elements of a thread in an unrolled loop */
 };
 
@@ -118,7 +119,7 @@ static bool choose_kept(CudaPrinter *c, const Rows *r)
 		for (int i = 0; i < l->ninstrs; i++) /* once what reads it is kept, a load may be wanted once */
 			c->keep[i] = c->keep[i] && is_again(c, i);
 		cuda_set_wants(c);
-		if (any && r->per * r->width <= UNROLLED && kept_registers(c, r) <= KEPT)
+		if (any && r->per * r->width <= UNROLLED && kept_registers(c, r) <= (r->team > 256 ? KEPT_OF_128 : KEPT))
 			return true;
 		memset(c->keep, 0, (size_t)l->ninstrs * sizeof *c->keep);
 	}

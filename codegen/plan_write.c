@@ -248,6 +248,24 @@ static void write_launches(const Writer *w, const EmitFunc *f, int number)
 	fputs("\t{ 0 }\n};\n", w->out);
 }
 
+/* Operands and results of a loop nest, each once. */
+static int64_t moved_bytes(const Writer *w, const EmitStep *s)
+{
+	const Node *n = s->node;
+	int64_t bytes = 0;
+	if (s->kind != PLAN_KERNEL || w->e->kernels.at[s->index].special)
+		return 0;
+	for (int i = 0; i < n->nargs; i++) {
+		bool again = false;
+		for (int k = 0; k < i; k++)
+			again = again || n->arg[k] == n->arg[i];
+		bytes += again ? 0 : type_bytes(&n->arg[i]->type);
+	}
+	for (int i = 0; i < n->nres; i++)
+		bytes += type_bytes(&n->res[i]->type);
+	return bytes;
+}
+
 /* Offsets and result bytes of all steps in two arrays, the steps in a third. */
 static void write_steps(const Writer *w, const EmitFunc *f, int number)
 {
@@ -287,6 +305,9 @@ static void write_steps(const Writer *w, const EmitFunc *f, int number)
 			x.nwork ? (long long)s->node->work_bytes : 0);
 		if (s->nlaunch)
 			fprintf(w->out, ", launches%d + %d, %d", number, launches, s->nlaunch);
+		int64_t moved = moved_bytes(w, s);
+		if (moved)
+			fprintf(w->out, ", .moved_bytes = %lld", (long long)moved);
 		fputs(" },\n", w->out);
 		launches += s->nlaunch;
 		at += x.noff + x.nown;

@@ -138,6 +138,8 @@ static void print_json(const Profile *p, int threads)
 			printf(",\"implementation\":");
 			json_print_string(stdout, r->by);
 		}
+		if (r->step->moved_bytes)
+			printf(",\"bytes\":%" PRId64, r->step->moved_bytes);
 		printf(",\"runs\":%" PRId64 ",\"seconds\":%.6g,\"predicted\":%.6g}", r->runs,
 		       r->measured, r->predicted);
 		between = ",";

@@ -94,6 +94,7 @@ typedef struct PlanStep {
 	int64_t work_bytes; /* of the workspace, the last of off[], where nwork is 1; 0: see the primitive */
 	const PlanLaunch *launch; /* CUDA */
 	int32_t nlaunch;
+	int64_t moved_bytes; /* operands and results of a kernel that is a loop nest, each once; 0: not told */
 } PlanStep;
 
 typedef struct PlanOutput {
