@@ -328,31 +328,20 @@ static Val fn_join(Front *f, Frame *fr, const Expr *e, Actuals *args, const char
 static Val fn_vector(Front *f, Frame *fr, const Expr *e, Actuals *args, const char *name)
 {
 	const Actual *x = arg(args, 0, NULL);
-	Val parts = { .kind = V_LIST };
+	double *v;
 
 	if (!x || !want(f, fr, x, x->v.kind == V_LIST && x->v.n > 0, name, "a list of numbers"))
 		return POISON;
-	parts.at = ARENA_ARRAY(f->arena, x->v.n, Val);
-	for (int32_t i = 0, same; i < x->v.n; i += same) { /* equal neighbours are one constant */
-		Val v = x->v.at[i];
-		if (!val_is_number(v) || v.mark) {
+	v = ARENA_ARRAY(f->arena, x->v.n, double);
+	for (int32_t i = 0; i < x->v.n; i++) {
+		if (!val_is_number(x->v.at[i]) || x->v.at[i].mark) {
 			front_error(f, fr, x->expr->span, "element %d is %s, expected a number", (int)i,
-				    val_describe(f->arena, v));
+				    val_describe(f->arena, x->v.at[i]));
 			return POISON;
 		}
-		for (same = 1; i + same < x->v.n && val_equal(v, x->v.at[i + same]); same++)
-			;
-		Type t = { .dtype = f->real, .ndim = 1, .dim = { same } };
-		Attr value = { .f = val_number(v) };
-		Node *n = prim_node(f, fr, e, OP_const, 0, NULL, &value, &t, 0);
-		if (!n)
-			return POISON;
-		parts.at[parts.n++] = val_tensor(n->res[0]);
+		v[i] = val_number(x->v.at[i]);
 	}
-	if (parts.n == 1)
-		return parts.at[0];
-	Actual list = { .expr = x->expr, .span = x->span, .v = parts };
-	return tensor_join(f, fr, e, &(Actuals){ .at = &list, .n = 1, .npos = 1 }, false);
+	return tensor_vector(f, fr, e, v, x->v.n);
 }
 
 /* full(shape, value, dtype = "f32") */

@@ -1,8 +1,8 @@
 /* `data NAME = TYPE(...)`: the settings of each type, and its fields as the model sees them.
  *
  * A field is an input of the graph whose first dimension is the batch. Pictures come as bytes and
- * become floats here, so that a sample crosses into the arena in its smallest form. Files are the
- * runtime's business: they are not opened. */
+ * become floats here, so that a sample crosses into the arena in its smallest form. Their mean and deviation are one
+ * number, or a list of one for each channel. Files are the runtime's business: they are not opened. */
 #include "front.h"
 
 #include <stdlib.h>
@@ -143,6 +143,13 @@ static bool raw_y(Front *f, const Dataset *d, Type *out)
 	{                                                     \
 		"std", A_FLOAT, 1, NULL, 1e-30, 1e30          \
 	}
+/* What may be a list, one number for each channel; the section has its text then. By index in Dataset.channels. */
+static const struct {
+	const char *key;
+	OpCode op;
+	double identity;
+} by_channel[] = { { "mean", OP_sub, 0 }, { "std", OP_div, 1 } };
+
 /* Pictures in training: see runtime/data_format.h. */
 #define AUGMENTED                                \
 	{ "crop", A_INT, 0, NULL, 0, 4096 },     \
@@ -257,6 +264,50 @@ static bool ints_of(Val v, IntList *out)
 	return true;
 }
 
+static bool in_range(Front *f, const Frame *fr, const Spec *s, Span at, Val v)
+{
+	bool below = val_number(v) < s->low;
+
+	if (val_number(v) >= s->low && val_number(v) <= s->high)
+		return true;
+	front_error(f, fr, at, "'%s' is %s, must be %s %g", s->key, val_text(f->arena, v), below ? "at least" : "at most",
+		    below ? s->low : s->high);
+	return false;
+}
+
+static int list_index(const Spec *s)
+{
+	for (int i = 0; i < 2; i++)
+		if (!strcmp(s->key, by_channel[i].key))
+			return i;
+	return -1;
+}
+
+/* A list of numbers, one for each channel; false after an error. */
+static bool convert_channels(Front *f, const Frame *fr, Dataset *d, const Spec *s, Span at, Val v)
+{
+	if (v.n == 0) {
+		front_error(f, fr, at, "'%s' must be a number or a list of numbers, got an empty list", s->key);
+		return false;
+	}
+	for (int32_t i = 0; i < v.n; i++) {
+		if (v.at[i].kind == V_POISON)
+			return false;
+		if (!val_is_number(v.at[i]) || v.at[i].mark) {
+			front_error(f, fr, at, "element %d of '%s' is %s, expected a number", (int)i, s->key,
+				    val_describe(f->arena, v.at[i]));
+			return false;
+		}
+		if (!in_range(f, fr, s, at, v.at[i]))
+			return false;
+	}
+	NumberList *to = &d->channels[list_index(s)];
+	*to = (NumberList){ .n = v.n, .v = ARENA_ARRAY(f->arena, v.n, double) };
+	for (int32_t i = 0; i < v.n; i++)
+		to->v[i] = val_number(v.at[i]);
+	return true;
+}
+
 /* A setting from its value; false after an error. */
 static bool convert(Front *f, const Frame *fr, const Spec *s, Span at, Val v, Attr *out)
 {
@@ -294,11 +345,8 @@ static bool convert(Front *f, const Frame *fr, const Spec *s, Span at, Val v, At
 	} else if (v.mark) {
 		front_error(f, fr, at, "'%s' cannot depend on the batch size", s->key);
 		good = false;
-	} else if (val_is_number(v) && !(val_number(v) >= s->low && val_number(v) <= s->high)) {
-		bool below = val_number(v) < s->low;
-		front_error(f, fr, at, "'%s' is %s, must be %s %g", s->key, val_text(f->arena, v),
-			    below ? "at least" : "at most", below ? s->low : s->high);
-		good = false;
+	} else if (val_is_number(v)) {
+		good = in_range(f, fr, s, at, v);
 	}
 	return good;
 }
@@ -307,6 +355,7 @@ static void put_setting(Front *f, Dataset *d, const Spec *s)
 {
 	Frame fr = { .constant = true, .path = "", .user = NO_SPAN, .call = NO_SPAN };
 	Override *o = override_find(f, d->def->name, s->key);
+	AttrKind kind = s->kind;
 	Attr v = default_of(s);
 	Span at = d->source->call.name_span;
 	Expr *e = NULL;
@@ -320,12 +369,19 @@ static void put_setting(Front *f, Dataset *d, const Spec *s)
 		sema_constant(f, e);
 	if (e) {
 		at = e->span;
-		if (!convert(f, &fr, s, at, eval_expr(f, &fr, e), &v))
+		Val given = eval_expr(f, &fr, e);
+		if (list_index(s) >= 0 && given.kind == V_LIST) {
+			if (convert_channels(f, &fr, d, s, at, given)) {
+				kind = A_STR;
+				v.s = val_text(f->arena, given);
+			}
+		} else if (!convert(f, &fr, s, at, given, &v)) {
 			v = default_of(s);
+		}
 	} else if (!o && s->kind == A_INT && s->dflt < s->low) {
 		diag_error(f->diag, d->source->call.name_span, "%s data need '%s'", d->type->name, s->key);
 	}
-	ir_set(f->module, d->section, s->key, s->kind, v)->span = at;
+	ir_set(f->module, d->section, s->key, kind, v)->span = at;
 }
 
 void dataset_unknown(Front *f, const Dataset *d, Span at, const char *key)
@@ -419,29 +475,74 @@ void dataset_build(Front *f)
 
 /* ---- fields ---- */
 
-static Value *scale(Front *f, const Frame *fr, const Expr *e, Value *x, OpCode op, double c,
-		    double identity)
+static Value *scale(Front *f, const Frame *fr, const Expr *e, Value *x, OpCode op, Value *by)
+{
+	Value *in[2] = { x, by };
+	Node *n = x && by ? prim_node(f, fr, e, op, 2, in, NULL, NULL, 0) : NULL;
+
+	return n ? n->res[0] : NULL;
+}
+
+static Value *scale_by(Front *f, const Frame *fr, const Expr *e, Value *x, OpCode op, double c,
+		       double identity)
 {
 	Type t = type_scalar(f->real);
-	Value *in[2] = { x, NULL };
 	Node *n;
 
 	if (!x || c == identity)
 		return x;
 	n = prim_node(f, fr, e, OP_const, 0, NULL, &(Attr){ .f = c }, &t, 0);
-	in[1] = n ? n->res[0] : NULL;
-	n = n ? prim_node(f, fr, e, op, 2, in, NULL, NULL, 0) : NULL;
-	return n ? n->res[0] : NULL;
+	return scale(f, fr, e, x, op, n ? n->res[0] : NULL);
+}
+
+/* The axis of channels: of [batch, .., C, H, W] the third from the end, of vectors the last. -1: there is none. */
+static int channel_axis(const Type *t)
+{
+	return t->ndim >= 4 ? t->ndim - 3 : t->ndim == 2 ? 1 : -1;
+}
+
+/* x less its mean, or by its deviation, for each channel. */
+static Value *scale_channels(Front *f, Frame *fr, const Expr *e, const Dataset *d, Value *x, int i)
+{
+	const char *key = by_channel[i].key;
+	const NumberList list = d->channels[i];
+	const Setting *s = ir_setting(d->section, key);
+	int axis = channel_axis(&x->type);
+	Type t = { .dtype = f->real, .ndim = (uint8_t)(axis < 0 ? 0 : x->type.ndim - axis), .dim = { list.n, 1, 1 } };
+	Val v;
+	Node *n;
+
+	if (axis < 0 || x->type.dim[axis] != list.n) {
+		diag_error(f->diag, s->span, "'%s' has %d number%s, one for each channel, but samples of %s have %s", key,
+			   (int)list.n, list.n == 1 ? "" : "s", type_text(f->arena, &x->type, false),
+			   axis < 0 ? "no channels" : arena_printf(f->arena, "%lld", (long long)x->type.dim[axis]));
+		return NULL;
+	}
+	v = tensor_vector(f, fr, e, list.v, list.n);
+	if (v.kind != V_TENSOR)
+		return NULL;
+	n = prim_node(f, fr, e, OP_reshape, 1, &v.t, NULL, &t, 0);
+	return scale(f, fr, e, x, by_channel[i].op, n ? n->res[0] : NULL);
+}
+
+static Value *normalise(Front *f, Frame *fr, const Expr *e, const Dataset *d, Value *x)
+{
+	x = scale_by(f, fr, e, x, OP_mul, number(d, "scale"), 1);
+	for (int i = 0; i < 2 && x; i++)
+		x = d->channels[i].n ? scale_channels(f, fr, e, d, x, i)
+				     : scale_by(f, fr, e, x, by_channel[i].op, number(d, by_channel[i].key), by_channel[i].identity);
+	return x;
 }
 
 static bool is_scaled(const Dataset *d, const Field *field)
 {
 	return field->scaled == SCALED ||
 	       (field->scaled == SCALED_IF_SET &&
-		(number(d, "scale") != 1 || number(d, "mean") != 0 || number(d, "std") != 1));
+		(d->channels[0].n || d->channels[1].n || number(d, "scale") != 1 || number(d, "mean") != 0 ||
+		 number(d, "std") != 1));
 }
 
-static Value *make_field(Front *f, const Frame *fr, const Expr *e, Dataset *d, int i)
+static Value *make_field(Front *f, Frame *fr, const Expr *e, Dataset *d, int i)
 {
 	const Field *field = &d->type->fields[i];
 	const char *name = arena_printf(f->arena, "%s.%s", d->def->name, field->name);
@@ -458,15 +559,12 @@ static Value *make_field(Front *f, const Frame *fr, const Expr *e, Dataset *d, i
 		n = prim_node(f, fr, e, OP_cast, 1, &x, &to, NULL, 0);
 		x = n ? n->res[0] : NULL;
 	}
-	if (is_scaled(d, field)) {
-		x = scale(f, fr, e, x, OP_mul, number(d, "scale"), 1);
-		x = scale(f, fr, e, x, OP_sub, number(d, "mean"), 0);
-		x = scale(f, fr, e, x, OP_div, number(d, "std"), 1);
-	}
+	if (is_scaled(d, field))
+		x = normalise(f, fr, e, d, x);
 	return x;
 }
 
-Val dataset_field(Front *f, const Frame *fr, const Expr *e, Dataset *d)
+Val dataset_field(Front *f, Frame *fr, const Expr *e, Dataset *d)
 {
 	Suggest s = suggest_start(e->field.name);
 

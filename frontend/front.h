@@ -44,11 +44,17 @@ typedef struct InitVal {
 
 enum { DATA_MAX_FIELDS = 2 };
 
+typedef struct NumberList {
+	int32_t n;
+	double *v;
+} NumberList;
+
 typedef struct Dataset {
 	const DataDef *def;
 	const Expr *source;          /* the call that was chosen: type and settings */
 	const struct DataType *type; /* NULL after an error */
 	Section *section;
+	NumberList channels[2];      /* mean and std by channel; empty where they are one number, which the section has */
 	Value *input[DATA_MAX_FIELDS]; /* the raw field, made at its first use */
 	Value *field[DATA_MAX_FIELDS]; /* what the model sees */
 } Dataset;
@@ -263,6 +269,8 @@ const char *prim_usage(Front *f, OpCode op);
 
 /* concat and stack of the tensors of a list (as one operand or as many); `join` is their op of many operands. */
 Val tensor_join(Front *f, Frame *fr, const Expr *e, Actuals *args, bool stack);
+/* Numbers as a tensor of one dimension. */
+Val tensor_vector(Front *f, Frame *fr, const Expr *e, const double *v, int32_t n);
 /* An axis of `t`, negative ones from the end. */
 bool tensor_axis(Front *f, const Frame *fr, Span s, Val v, const Type *t, int64_t *out);
 /* Is this axis of `t` the batch? */
@@ -315,7 +323,7 @@ const char *settings_precision(Front *f);
 void tuning_apply(Front *f);   /* groups, frozen parameters, adapters: of the model as built */
 void settings_build(Front *f); /* the section `train` */
 void dataset_build(Front *f);  /* the sections `data` */
-Val dataset_field(Front *f, const Frame *fr, const Expr *e, Dataset *d);
+Val dataset_field(Front *f, Frame *fr, const Expr *e, Dataset *d);
 /* Reports that `key` is no setting of a data set, with a suggestion. */
 void dataset_unknown(Front *f, const Dataset *d, Span at, const char *key);
 void dataset_finish(Front *f); /* ranges of integer fields, unused data */

@@ -399,3 +399,22 @@ Val tensor_join(Front *f, Frame *fr, const Expr *e, Actuals *args, bool stack)
 	}
 	return join_tree(f, fr, e, parts, n, axis);
 }
+
+Val tensor_vector(Front *f, Frame *fr, const Expr *e, const double *v, int32_t n)
+{
+	Val parts = { .kind = V_LIST, .at = ARENA_ARRAY(f->arena, n, Val) };
+
+	for (int32_t i = 0, same; i < n; i += same) { /* equal neighbours are one constant */
+		for (same = 1; i + same < n && v[i] == v[i + same]; same++)
+			;
+		Type t = { .dtype = f->real, .ndim = 1, .dim = { same } };
+		Node *c = prim_node(f, fr, e, OP_const, 0, NULL, &(Attr){ .f = v[i] }, &t, 0);
+		if (!c)
+			return POISON;
+		parts.at[parts.n++] = val_tensor(c->res[0]);
+	}
+	if (parts.n == 1)
+		return parts.at[0];
+	Actual list = { .expr = e, .span = e->span, .v = parts };
+	return tensor_join(f, fr, e, &(Actuals){ .at = &list, .n = 1, .npos = 1 }, false);
+}

@@ -37,6 +37,12 @@ class Params(dict):
             self.near(name + ".bias", n, BIAS)
 
 
+def imagenet(x):
+    """Bytes with the mean and deviation of each channel that torchvision's checkpoints expect."""
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    return (x / 255 - mean[:, None, None]) / std[:, None, None]
+
+
 def linear(p, name, x):
     return F.linear(x, p[name + ".weight"], p.get(name + ".bias"))
 
@@ -153,7 +159,7 @@ class Resnet:
 
     def loss(self, p, x, y):
         if self.big:
-            x = F.relu(batch_norm(p, "bn1", conv(p, "conv1", (x / 255 - 0.449) / 0.226, 2)))
+            x = F.relu(batch_norm(p, "bn1", conv(p, "conv1", imagenet(x), 2)))
             x = F.max_pool2d(x, 3, 2, 1)
         else:
             x = ((x / 255 - 0.286) / 0.353).reshape(-1, 1, 28, 28)
@@ -282,7 +288,7 @@ class Vit:
         return p
 
     def loss(self, p, x, y):
-        x = F.conv2d((x / 255 - 0.5) / 0.5, p["conv_proj.weight"], p["conv_proj.bias"], stride=16)
+        x = F.conv2d(imagenet(x), p["conv_proj.weight"], p["conv_proj.bias"], stride=16)
         x = x.flatten(2).transpose(1, 2)
         x = torch.cat([p["class_token"].expand(len(x), 1, self.C), x], 1) + p["encoder.pos_embedding"]
         for i in range(self.layers):
