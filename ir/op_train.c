@@ -255,18 +255,22 @@ static Value *mean_over(Builder *b, Value *x, int axis_from_end)
 /* The estimate of the second moment, from states that it brings up to date. */
 static Value *second_moment(Builder *b, Node *n, Value *fresh, double eps1)
 {
-	Value *squares = mul(b, n->arg[1], n->arg[1]);
+	Value *g = n->arg[1], *squares = mul(b, g, g);
 	if (n->nargs == 5) {
 		Value *v = lerp(b, n->arg[4], squares, fresh);
 		ir_assign(b, n->arg[4], v);
 		return v;
 	}
+	/* Two means over different axes are two kernels, and squares that both read would be stored between them, as large as
+	 * the gradient. |g| makes those of the columns a node of their own, with the same bits, which is in their kernel. */
+	Value *size = ir_unary(b, OP_abs, g);
 	Value *row = lerp(b, n->arg[4], mean_over(b, squares, 1), fresh);
-	Value *column = lerp(b, n->arg[5], mean_over(b, squares, 2), fresh);
+	Value *column = lerp(b, n->arg[5], mean_over(b, mul(b, size, size), 2), fresh);
 	ir_assign(b, n->arg[4], row);
 	ir_assign(b, n->arg[5], column);
 	Value *whole = ir_binary_c(b, OP_max, mean_over(b, row, 2), eps1);
-	return ir_binary(b, OP_div, mul(b, row, column), whole);
+	/* The rows by their mean first: the product then waits for that, and is made in the kernel of the update. */
+	return mul(b, ir_binary(b, OP_div, row, whole), column);
 }
 
 /* The size of a step: min(lr, 1/sqrt(t)) relative to the parameter's, at least eps2; less where the

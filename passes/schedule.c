@@ -8,7 +8,8 @@
  *          %dw = matmul %x, %dy      ==>       %dx = matmul %dy, %w
  *
  *   2. an optimizer node goes as soon as its operands are final, so that a gradient dies at once (where a global norm or a
- *      loop stands between, data flow holds it back by itself);
+ *      loop stands between, data flow holds it back by itself), and what it makes ready goes on at once, so that no two updates
+ *      hold their temporaries side by side;
  *   3. what has no operands (input) sinks to just before its first user, and outputs, which the host reads once the function has
  *      run, sink to the end.
  *
@@ -39,7 +40,8 @@ typedef struct Sched {
 	int32_t *out;    /* the new order */
 	int32_t nout;
 	int32_t here;    /* the item that edges are being collected for */
-	VEC(int32_t) ready; /* of those that may go early */
+	VEC(int32_t) ready; /* of those that may go early: first in, first out */
+	VEC(int32_t) update; /* of these, what a node of an update has made ready: last in, first out */
 	VEC(Edge) edges;
 	VEC(Reader) readers;
 	bool early_updates;
@@ -196,12 +198,17 @@ static void drop_use(Value *v, void *ctx)
 
 static void emit(Sched *s, int32_t i)
 {
+	bool update = s->node[i]->flags & NF_OPTIMIZER;
+
 	s->emitted[i] = true;
 	s->out[s->nout++] = i;
 	each_read(s->node[i], drop_use, s);
 	for (int32_t k = s->first[i]; k < s->first[i + 1]; k++)
-		if (--s->preds[s->succ[k]] == 0 && may_go_early(s, s->node[s->succ[k]]))
+		if (--s->preds[s->succ[k]] == 0 && !update && may_go_early(s, s->node[s->succ[k]]))
 			vec_push(s->arena, &s->ready, s->succ[k]);
+	for (int32_t k = s->first[i + 1]; update && k-- > s->first[i];) /* the first on top */
+		if (s->preds[s->succ[k]] == 0 && may_go_early(s, s->node[s->succ[k]]))
+			vec_push(s->arena, &s->update, s->succ[k]);
 }
 
 /* Emits ready nodes that go early, until none is left. */
@@ -212,6 +219,12 @@ static void emit_early(Sched *s)
 	while (again) {
 		size_t keep = 0;
 
+		while (s->update.len > 0) {
+			int32_t i = s->update.at[--s->update.len];
+
+			if (!s->emitted[i])
+				emit(s, i);
+		}
 		again = false;
 		for (size_t k = 0; k < s->ready.len; k++) {
 			int32_t i = s->ready.at[k];
