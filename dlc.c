@@ -54,6 +54,7 @@ typedef struct Command {
 	PlanSummary summary;
 	PlanStudy study; /* where an answer needs it */
 	double plan_seconds, compile_seconds;
+	const char *launches; /* a JSON object; NULL: not counted */
 } Command;
 
 static const char usage_text[] =
@@ -615,13 +616,16 @@ static ReportNames names(const Command *c)
 	Span at;
 
 	return (ReportNames){ c->o.target, precision_of(c->module, &c->cx, &at), c->cx.machine->name,
-		              c->plan_seconds, c->compile_seconds };
+		              c->plan_seconds, c->compile_seconds, NULL };
 }
 
 static const char *plan_json(Command *c)
 {
 	ReportNames n = names(c);
 
+	if (c->backend->launches && !c->launches)
+		c->launches = c->backend->launches(c->arena, c->module, c->o.arch);
+	n.launches = c->launches;
 	return report_json(c->arena, c->module, &c->summary, &n);
 }
 
@@ -685,7 +689,7 @@ static int build(Command *c)
 	const Section *train = ir_find_section(c->module, "train", "");
 
 	b.seed = c->o.front.seed ? c->o.front.seed : (uint64_t)ir_setting_num(train, "seed", 1);
-	if (!c->backend->build(c->module, &b))
+	if (diag_errors(c->diag) > 0 || !c->backend->build(c->module, &b)) /* what cannot be counted cannot be built */
 		return EXIT_USAGE;
 	c->compile_seconds = now_seconds() - start;
 	write_summary(c);

@@ -64,10 +64,10 @@ static bool cuda_accumulates(const Node *n)
 
 static const Backend backends[] = {
 	{ "cpu", "generated C, compiled by the system's compiler; products by oneDNN", fusable,
-	  cpu_workspace, cpu_accumulates, true, NULL, NULL, "c", cpu_emit, cpu_build },
+	  cpu_workspace, cpu_accumulates, true, NULL, NULL, "c", cpu_emit, NULL, cpu_build },
 	{ "cuda", "generated CUDA C, compiled by NVRTC; products by cuBLASLt", fusable, cuda_workspace, cuda_accumulates, true,
 	  "sm_90, sm_80, sm_86, sm_89, sm_100, sm_120", "h200, a100, rtx4090, rtx4090, h200, rtx4090", "cuda", cuda_emit,
-	  cuda_build },
+	  cuda_launches, cuda_build },
 };
 
 const Backend *backend_find(const char *name)

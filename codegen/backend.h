@@ -35,6 +35,9 @@ typedef struct Backend {
 	/* Kernel source text of every function, for --emit=SOURCE. */
 	const char *source;
 	bool (*emit)(FILE *out, const Module *m, const BuildOptions *o);
+	/* What a call of each function starts on the device, one after another, as a JSON object (docs/planning.md): kernels and library
+	 * calls. NULL after diagnostics; the member itself is NULL where the back end starts nothing. */
+	const char *(*launches)(Arena *a, const Module *m, const char *arch);
 	/* Writes the executable, under a temporary name first; false after diagnostics, nothing left behind. */
 	bool (*build)(const Module *m, const BuildOptions *o);
 } Backend;

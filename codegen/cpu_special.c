@@ -391,4 +391,4 @@ static void print(FILE *out, const Emit *e, int number)
 	fprintf(out, "void k%d%s", number, e->kernels.at[number].text);
 }
 
-const KernelPrinter cpu_printer = { cpu_fused_text, cpu_special_text, cpu_prim, prelude, print };
+const KernelPrinter cpu_printer = { cpu_fused_text, NULL, cpu_special_text, cpu_prim, prelude, print };

@@ -22,25 +22,50 @@ enum { MOST_WIDE = 8, MAP_OPERATIONS = 4000 };
 
 /* ---- launches ---- */
 
+/* Index into off[]: number k of the `each` that every member of a group has from `first` (of one member) on. */
+static const char *number(const CudaPrinter *c, int first, int each, int k)
+{
+	if (c->members == 1)
+		return arena_printf(c->p.a, "%d", first + k);
+	return arena_printf(c->p.a, "%d + m * %d", first * c->members + k, each);
+}
+
+/* m: the member of a group that a block works for; block: its number there. */
+static void print_member(CudaPrinter *c, int first)
+{
+	Printer *p = &c->p;
+	print_line(p, "int m = 0;");
+	print_line(p, "for (int end = %d; end - m > 1;) {", c->members);
+	print_line(p, "const int middle = (m + end) / 2;");
+	print_line(p, "if (off.at[%d + middle] <= blockIdx.x)", first);
+	print_line(p, "\tm = middle;");
+	print_line(p, "else");
+	print_line(p, "\tend = middle;");
+	print_line(p, "}");
+	print_line(p, "const int block = (int)(blockIdx.x - off.at[%d + m]);", first);
+}
+
 static void print_operands(CudaPrinter *c)
 {
 	Printer *p = &c->p;
 	const Node *n = p->fused;
+	int own = kernel_own_numbers(n), nstreams = kernel_streams(p->a, n, &p->stream);
+	if (c->members > 1)
+		print_member(c, (own + 1 + nstreams) * c->members);
 	for (int i = 0; i < n->nargs; i++) {
 		const char *t = print_ctype(n->arg[i]->type.dtype),
 			   *k = loop_assigns(p->l, i) ? "" : "const ";
-		print_line(p, "%s%s *const a%d = (%s%s *)(arena + off.at[%d]);", k, t, i, k, t, i);
+		print_line(p, "%s%s *const a%d = (%s%s *)(arena + off.at[%s]);", k, t, i, k, t, number(c, 0, n->nargs, i));
 	}
 	for (int i = 0; i < n->nres; i++) {
 		const char *t = print_ctype(n->res[i]->type.dtype);
-		print_line(p, "%s *const r%d = (%s *)(arena + off.at[%d]);", t, i, t, n->nargs + i);
+		print_line(p, "%s *const r%d = (%s *)(arena + off.at[%s]);", t, i, t, number(c, n->nargs, n->nres, i));
 	}
 	if (cuda_fused_workspace(p->l) > 0)
 		print_line(p, "unsigned char *const work = arena + off.at[%d];", n->nargs + n->nres);
-	int own = kernel_own_numbers(n), nstreams = kernel_streams(p->a, n, &p->stream);
-	print_line(p, "const int64_t N = off.at[%d];", own);
+	print_line(p, "const int64_t N = off.at[%s];", number(c, own, 1 + nstreams, 0));
 	for (int i = 0; i < nstreams; i++)
-		print_line(p, "const int32_t z%d = (int32_t)off.at[%d];", i, own + 1 + i);
+		print_line(p, "const int32_t z%d = (int32_t)off.at[%s];", i, number(c, own, 1 + nstreams, 1 + i));
 }
 
 void cuda_open(CudaPrinter *c, int64_t gx, int64_t gy, int block)
@@ -50,11 +75,11 @@ void cuda_open(CudaPrinter *c, int64_t gx, int64_t gy, int block)
 	int numbers = kernel_own_numbers(p->fused) + 1 + kernel_streams(p->a, p->fused, &stream);
 	assert(c->nlaunch < CUDA_MAX_LAUNCHES && gx > 0 && gx <= INT32_MAX && gy > 0 && gy <= 65535);
 	if (c->nlaunch == 0)
-		print_line(p, "typedef struct { int64_t at[%d]; } $_off;", numbers);
+		print_line(p, "typedef struct { int64_t at[%d]; } $_off;", c->members == 1 ? numbers : c->members * (numbers + 1));
 	const char *suffix = c->nlaunch ? arena_printf(p->a, "_%d", c->nlaunch) : "";
 	/* With one block a processor named as enough, ptxas does not spill to have more of them. */
-	print_line(p, "extern \"C\" __global__ void __launch_bounds__(%d, 1) $%s(unsigned char *const arena, const $_off off, "
-		      "const PlanEnv *const env)", block, suffix);
+	print_line(p, "extern \"C\" __global__ void __launch_bounds__(%d, 1) $%s(unsigned char *const arena, const %s$_off off, "
+		      "const PlanEnv *const env)", block, suffix, c->members > 1 ? "DL_IN_PLACE " : "");
 	print_line(p, "{");
 	print_operands(c);
 	c->launch[c->nlaunch++] = (PlanLaunch){ .grid = { (uint32_t)gx, (uint32_t)gy, 1 }, .block = (uint32_t)block };
@@ -388,7 +413,8 @@ static void print_map_start(CudaPrinter *c, int64_t each)
 {
 	Printer *p = &c->p;
 	const Loop *l = p->l;
-	print_line(p, "const %s t = (%s)blockIdx.x * %d + (%s)threadIdx.x;", c->itype, c->itype, CUDA_BLOCK, c->itype);
+	print_line(p, "const %s t = (%s)%s * %d + (%s)threadIdx.x;", c->itype, c->itype, c->members > 1 ? "block" : "blockIdx.x",
+		   CUDA_BLOCK, c->itype);
 	if (is_flat(l) || c->running) {
 		const char *end = is_flat(l) ? "N" : arena_printf(p->a, "N * %lld", (long long)l->inner);
 		print_line(p, "const %s b = t * %d;", c->itype, c->width);
@@ -463,13 +489,14 @@ int64_t cuda_fused_workspace(const Loop *l)
 	return l->kind == LOOP_ROW ? cuda_rows_workspace(l) : l->kind == LOOP_COLUMN ? cuda_columns_workspace(l) : 0;
 }
 
-KernelText cuda_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t micro)
+KernelText cuda_group_text(Arena *a, const Node *fused, const Loop *l, int64_t micro, int members)
 {
 	char *text = NULL;
 	size_t len = 0;
 	CudaPrinter c = {
 		.p = { .a = a, .out = open_memstream(&text, &len), .fused = fused, .l = l, .micro = micro, .last = "j" },
 		.itype = fits_32_bits(l) ? "int" : "int64_t",
+		.members = members,
 	};
 	c.staged = ARENA_ARRAY(a, l->ninstrs, bool);
 	c.keep = ARENA_ARRAY(a, l->ninstrs, bool);
@@ -487,6 +514,12 @@ KernelText cuda_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t m
 	memcpy(launch, c.launch, (size_t)c.nlaunch * sizeof *launch);
 	r.launch = launch;
 	r.nlaunch = c.nlaunch;
+	r.joins = l->kind == LOOP_MAP;
 	free(text);
 	return r;
+}
+
+KernelText cuda_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t micro)
+{
+	return cuda_group_text(a, fused, l, micro, 1);
 }

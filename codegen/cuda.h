@@ -9,6 +9,7 @@
 extern const KernelPrinter cuda_printer;
 
 KernelText cuda_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t micro);
+KernelText cuda_group_text(Arena *a, const Node *fused, const Loop *l, int64_t micro, int members);
 /* A node that is no loop nest and no library call; no text where there is no kernel for it. */
 KernelText cuda_special_text(Arena *a, const Node *n, const char *arch);
 bool cuda_library(const Node *n, PlanPrim *p);
@@ -20,6 +21,7 @@ void cuda_print_unit_head(FILE *out, bool special);
 int64_t cuda_fused_workspace(const Loop *l);
 int64_t cuda_special_workspace(const Node *n);
 
+const char *cuda_launches(Arena *a, const Module *m, const char *arch);
 bool cuda_build(const Module *m, const BuildOptions *o);
 bool cuda_emit(FILE *out, const Module *m, const BuildOptions *o);
 

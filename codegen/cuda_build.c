@@ -160,6 +160,15 @@ bool cuda_build(const Module *m, const BuildOptions *o)
 	return make_trainer(m, o, &recipe);
 }
 
+const char *cuda_launches(Arena *a, const Module *m, const char *arch)
+{
+	Arena *scratch = arena_new();
+	const Emit *e = emit_module(scratch, m, &cuda_printer, arch);
+	const char *s = e ? emit_launches(a, e) : NULL;
+	arena_free(scratch);
+	return s;
+}
+
 bool cuda_emit(FILE *out, const Module *m, const BuildOptions *o)
 {
 	Arena *a = arena_new();

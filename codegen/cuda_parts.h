@@ -21,6 +21,7 @@ typedef struct CudaPrinter {
 	bool *keep;         /* evaluated in its first phase, kept in q<i>[] for the others */
 	const char *lane;   /* index into q<i>[] */
 	bool running;       /* units run over the ends of rows: b counts from the first row's start, and words lie at b */
+	int members;        /* a group's (KernelPrinter.group); else 1 */
 	PlanLaunch launch[CUDA_MAX_LAUNCHES];
 	int nlaunch;
 } CudaPrinter;

@@ -211,4 +211,4 @@ static void print(FILE *out, const Emit *e, int number)
 			fputc(*s, out);
 }
 
-const KernelPrinter cuda_printer = { cuda_fused_text, cuda_special_text, cuda_library, prelude, print };
+const KernelPrinter cuda_printer = { cuda_fused_text, cuda_group_text, cuda_special_text, cuda_library, prelude, print };

@@ -18,6 +18,13 @@ typedef unsigned long long uint64_t;
 #define INFINITY __int_as_float(0x7f800000)
 #define NAN __int_as_float(0x7fc00000)
 
+/* A kernel's parameter that is indexed by numbers that are not constant is read where it is, and not copied to local memory first. */
+#if defined __CUDACC_VER_MAJOR__ && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1107
+#define DL_IN_PLACE __grid_constant__
+#else
+#define DL_IN_PLACE
+#endif
+
 /* As in runtime/plan.h. */
 typedef struct PlanEnv {
 	uint64_t seed;

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 
+#include "group.h"
 #include "print.h"
 
 static uint64_t hash_text(const char *s)
@@ -78,7 +79,7 @@ static const char *kernel_comment(Arena *a, const Node *n)
 	return s;
 }
 
-static int32_t add_kernel(Emit *e, const Node *n, const char *text, bool special)
+int32_t emit_kernel(Emit *e, const Node *n, const char *text, bool special)
 {
 	int32_t found = find_kernel(e, text, special);
 	if (found >= 0)
@@ -101,15 +102,16 @@ static void fail(Emit *e, const Node *n, const char *what)
 
 static void set_kernel(Emit *e, EmitStep *s, const KernelText *text, bool special)
 {
-	s->index = add_kernel(e, s->node, text->text, special);
+	s->index = emit_kernel(e, s->node, text->text, special);
 	s->n = text->n;
 	s->launch = text->launch;
 	s->nlaunch = text->nlaunch;
+	s->joins = text->joins;
 }
 
 static void kernel_step(Emit *e, EmitFunc *f, const Node *n, int64_t micro)
 {
-	EmitStep s = { .kind = PLAN_KERNEL, .node = n };
+	EmitStep s = { .kind = PLAN_KERNEL, .node = n, .micro = micro };
 	PlanPrim p;
 	if (n->op == OP_fused) {
 		const Loop *l = loop_build(e->a, n, micro);
@@ -204,7 +206,10 @@ Emit *emit_module(Arena *a, const Module *m, const KernelPrinter *printer, const
 		walk_block(e, &ef, f->body, f->batch);
 		vec_push(a, &e->funcs, ef);
 	}
-	return e->failed ? NULL : e;
+	if (e->failed)
+		return NULL;
+	group_steps(e);
+	return e;
 }
 
 int64_t emit_offset(const Module *m, const Value *v)
@@ -233,8 +238,46 @@ int64_t emit_offset(const Module *m, const Value *v)
 	return root->offset + bytes;
 }
 
+/* Parts of all members' off[], one member after the other. */
+static void gather(int64_t *to, int *at, const EmitOffsets *x, int n, int first, int count)
+{
+	for (int i = 0; i < n; i++)
+		for (int k = 0; k < count; k++)
+			to[(*at)++] = x[i].off[first + k];
+}
+
+static EmitOffsets group_offsets(Arena *a, const Module *m, const EmitStep *s)
+{
+	int n = s->nmembers;
+	EmitOffsets *x = ARENA_ARRAY(a, n, EmitOffsets), r = { 0 };
+	for (int i = 0; i < n; i++)
+		x[i] = emit_offsets(a, m, &s->member[i]);
+	assert(x[0].nwork == 0);
+	r.off = ARENA_ARRAY(a, n * (x[0].noff + x[0].nown + 1), int64_t);
+	gather(r.off, &r.noff, x, n, 0, x[0].noff - x[0].nout);
+	gather(r.off, &r.noff, x, n, x[0].noff - x[0].nout, x[0].nout);
+	r.nout = n * x[0].nout;
+	int at = r.noff;
+	gather(r.off, &at, x, n, x[0].noff, x[0].nown);
+	int64_t block = 0;
+	for (int i = 0; i < n; i++) {
+		r.off[at++] = block;
+		block += s->member[i].launch[0].grid[0];
+	}
+	r.nown = at - r.noff;
+	return r;
+}
+
+const Value *emit_result(const EmitStep *s, int i)
+{
+	int each = s->node->nres;
+	return s->nmembers ? s->member[i / each].node->res[i % each] : s->node->res[i];
+}
+
 EmitOffsets emit_offsets(Arena *a, const Module *m, const EmitStep *s)
 {
+	if (s->nmembers)
+		return group_offsets(a, m, s);
 	const Node *n = s->node;
 	EmitOffsets x = { 0 };
 	if (s->kind == PLAN_LOOP || s->kind == PLAN_END)
@@ -258,6 +301,40 @@ EmitOffsets emit_offsets(Arena *a, const Module *m, const EmitStep *s)
 	for (int i = 0; i < nstreams; i++)
 		x.off[x.noff + x.nown++] = stream[i];
 	return x;
+}
+
+/* Loops do not nest. */
+static const char *func_launches(Arena *a, const EmitFunc *f)
+{
+	int64_t outside = 0, trip = 0, call = 0, trips = 0;
+	const char *list = "", *comma = "";
+	for (size_t i = 0; i < f->steps.len; i++) {
+		const EmitStep *s = &f->steps.at[i];
+		int64_t n = s->kind == PLAN_KERNEL ? s->nlaunch : s->kind == PLAN_PRIM;
+		if (s->kind == PLAN_LOOP) {
+			trips = f->loops.at[s->index].trips;
+			trip = 0;
+		} else if (s->kind == PLAN_END) {
+			list = arena_printf(a, "%s%s%lld", list, comma, (long long)trip);
+			comma = ", ";
+			call += trips * trip;
+			trips = 0;
+		} else if (trips > 0) {
+			trip += n;
+		} else {
+			outside += n;
+		}
+	}
+	return arena_printf(a, "{\"call\": %lld, \"outside\": %lld, \"trip\": [%s]}", (long long)(call + outside), (long long)outside,
+			    list);
+}
+
+const char *emit_launches(Arena *a, const Emit *e)
+{
+	const char *s = "{";
+	for (size_t i = 0; i < e->funcs.len; i++)
+		s = arena_printf(a, "%s%s\"%s\": %s", s, i ? ", " : "", e->funcs.at[i].func->name, func_launches(a, &e->funcs.at[i]));
+	return arena_printf(a, "%s}", s);
 }
 
 void kernel_print(FILE *out, const Emit *e, int kernel)

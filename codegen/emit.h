@@ -29,6 +29,7 @@ typedef struct KernelText {
 	int64_t n;	  /* N */
 	const PlanLaunch *launch; /* CUDA: what a step launches; names and modules are not known yet */
 	int nlaunch;
+	bool joins; /* CUDA: launches of equal kernels may become one (KernelPrinter.group) */
 } KernelText;
 
 typedef struct Emit Emit;
@@ -37,6 +38,10 @@ typedef struct Emit Emit;
 typedef struct KernelPrinter {
 	/* A fused kernel; `micro` is the batch of the function or loop body that it is in. */
 	KernelText (*fused)(Arena *a, const Node *fused, const Loop *l, int64_t micro);
+	/* The kernel of `members` steps whose own kernels, which join, equal that of the node; its launch has the node's grid. off[]:
+	 * operands of all members, one member after the other, results of all, numbers of all; then each member's
+	 * first block. NULL: the back end has none. */
+	KernelText (*group)(Arena *a, const Node *fused, const Loop *l, int64_t micro, int members);
 	/* Any other node that is no library call. Goes to the file of special kernels. */
 	KernelText (*special)(Arena *a, const Node *n, const char *arch);
 	/* The library call of a node; false where the library does not offer it. */
@@ -51,8 +56,12 @@ typedef struct EmitStep {
 	const Node *node;
 	int32_t index; /* kernel, library call, input, output or loop */
 	int64_t n;     /* kernel: the number of its rows or units */
+	int64_t micro; /* the batch of the function or loop body that it is in */
+	bool joins;
 	const PlanLaunch *launch; /* CUDA */
 	int nlaunch;
+	const struct EmitStep *member; /* of a group (group.h), whose node is the first one's; NULL */
+	int nmembers;
 } EmitStep;
 
 /* A step's off[], as PlanKernel documents it: noff places, the last nwork of them its workspace and
@@ -89,6 +98,13 @@ Emit *emit_module(Arena *a, const Module *m, const KernelPrinter *printer, const
 /* The arena offset of a value: behind views, of a variable's storage. */
 int64_t emit_offset(const Module *m, const Value *v);
 EmitOffsets emit_offsets(Arena *a, const Module *m, const EmitStep *s);
+/* Result number i of a step: of a group, those of its members one after another. */
+const Value *emit_result(const EmitStep *s, int i);
+/* The number of a kernel: a new one, unless there is one of this text. */
+int32_t emit_kernel(Emit *e, const Node *n, const char *text, bool special);
+/* What a device starts, kernels and library calls, as a JSON object by function: `call` in one call of it, `outside` of
+ * that not in a loop, `trip` in one trip of each loop, in order. {"step": {"call": 80, "outside": 20, "trip": [30]}} */
+const char *emit_launches(Arena *a, const Emit *e);
 /* Short name of a kernel or op: "add+relu", "matmul". */
 const char *emit_name(Arena *a, const Node *n);
 

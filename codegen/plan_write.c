@@ -248,13 +248,20 @@ static void write_launches(const Writer *w, const EmitFunc *f, int number)
 	fputs("\t{ 0 }\n};\n", w->out);
 }
 
-/* Operands and results of a loop nest, each once. */
+/* Operands and results of a loop nest, each once; of all members of a group. */
 static int64_t moved_bytes(const Writer *w, const EmitStep *s)
 {
 	const Node *n = s->node;
 	int64_t bytes = 0;
 	if (s->kind != PLAN_KERNEL || w->e->kernels.at[s->index].special)
 		return 0;
+	for (int i = 0; i < s->nmembers; i++) {
+		EmitStep one = s->member[i];
+		one.index = s->index;
+		bytes += moved_bytes(w, &one);
+	}
+	if (s->nmembers)
+		return bytes;
 	for (int i = 0; i < n->nargs; i++) {
 		bool again = false;
 		for (int k = 0; k < i; k++)
@@ -264,6 +271,21 @@ static int64_t moved_bytes(const Writer *w, const EmitStep *s)
 	for (int i = 0; i < n->nres; i++)
 		bytes += type_bytes(&n->res[i]->type);
 	return bytes;
+}
+
+/* "add+relu"; of a group "add+relu x12". */
+static const char *step_name(const Writer *w, const EmitStep *s)
+{
+	const char *name = emit_name(w->e->a, s->node);
+	return s->nmembers ? arena_printf(w->e->a, "%s x%d", name, s->nmembers) : name;
+}
+
+static double seconds_of(const EmitStep *s)
+{
+	double seconds = s->kind == PLAN_END || s->nmembers ? 0 : s->node->seconds;
+	for (int i = 0; i < s->nmembers; i++)
+		seconds += s->member[i].node->seconds;
+	return seconds;
 }
 
 /* Offsets and result bytes of all steps in two arrays, the steps in a third. */
@@ -280,9 +302,8 @@ static void write_steps(const Writer *w, const EmitFunc *f, int number)
 	}
 	fprintf(w->out, "\t0\n};\nstatic const int64_t bytes%d[] = {\n", number);
 	for (size_t i = 0; i < f->steps.len; i++) {
-		const Node *n = f->steps.at[i].node;
 		for (int k = 0; k < all[i].nout; k++)
-			fprintf(w->out, "\t%lld,\n", (long long)type_bytes(&n->res[k]->type));
+			fprintf(w->out, "\t%lld,\n", (long long)type_bytes(&emit_result(&f->steps.at[i], k)->type));
 	}
 	fprintf(w->out, "\t0\n};\nstatic const PlanStep steps%d[] = {\n", number);
 	int at = 0, out = 0, launches = 0;
@@ -296,15 +317,15 @@ static void write_steps(const Writer *w, const EmitFunc *f, int number)
 		else
 			fputs("0, ", w->out);
 		fprintf(w->out, "off%d + %d, %d, ", number, at, x.noff);
-		put_string(w->out, emit_name(w->e->a, s->node));
+		put_string(w->out, step_name(w, s));
 		fputs(", ", w->out);
 		put_string(w->out, source_of(w, s->node));
 		fprintf(w->out, ", bytes%d + %d, %d, %d, %d, %.9g, %lld", number, out, x.nout,
 			x.nwork, x.nout ? (int)s->node->res[0]->type.dtype : 0,
-			s->kind == PLAN_END ? 0 : s->node->seconds,
+			seconds_of(s),
 			x.nwork ? (long long)s->node->work_bytes : 0);
 		if (s->nlaunch)
-			fprintf(w->out, ", launches%d + %d, %d", number, launches, s->nlaunch);
+			fprintf(w->out, ", launches%d + %d, %d, %d", number, launches, s->nlaunch, s->nmembers);
 		int64_t moved = moved_bytes(w, s);
 		if (moved)
 			fprintf(w->out, ", .moved_bytes = %lld", (long long)moved);

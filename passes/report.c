@@ -64,6 +64,8 @@ static json_t *plan_object(const Module *m, const PlanSummary *s, const ReportNa
 		put_real(o, "step_seconds_bound", s->step_seconds_bound);
 	put_real(o, "plan_seconds", n->plan_seconds);
 	put_real(o, "compile_seconds", n->compile_seconds);
+	if (n->launches)
+		json_object_set_new(o, "launches", json_loads(n->launches, 0, NULL));
 	json_object_set_new(o, "bytes", bytes_object(&s->peak));
 	json_object_set_new(o, "recompute", recompute_object(s));
 	return o;

@@ -7,6 +7,7 @@
 typedef struct ReportNames {
 	const char *target, *precision, *machine;
 	double plan_seconds, compile_seconds;
+	const char *launches; /* a JSON object (codegen/emit.h, emit_launches); NULL: not known */
 } ReportNames;
 
 /* The object of `dlc --json` (one line of JSON, in the arena). Unlimited budgets are null. */

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 5 };
+enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 6 };
 
 /* Same order and values as ir/ir.h's DType (codegen asserts it). */
 typedef enum PlanDType { PD_NONE, PD_BOOL, PD_U8, PD_U16, PD_I32, PD_I64, PD_F16, PD_BF16, PD_F32, PD_F64 } PlanDType;
@@ -23,7 +23,7 @@ typedef struct PlanEnv {
 } PlanEnv;
 
 /* off[]: operands, then results, then the workspace (if the kernel has one); then, beyond PlanStep.noff, what kernels
- * of one text differ in and is no place: how many rows or units it does, and the stream of each of its random ops. */
+ * of one text differ in and is no place: how many rows or units it does, and the stream of each of its random ops (of steps done as one: these of each, then the first block of each). */
 typedef void (*PlanKernel)(unsigned char *arena, const int64_t *off, const PlanEnv *env);
 
 /* A library call. Matrix product: c = a x b, dims a [batch..,M,K], b [batch..,K,N], c [batch..,M,N]; strides in
@@ -94,6 +94,7 @@ typedef struct PlanStep {
 	int64_t work_bytes; /* of the workspace, the last of off[], where nwork is 1; 0: see the primitive */
 	const PlanLaunch *launch; /* CUDA */
 	int32_t nlaunch;
+	int32_t nmembers;   /* > 1: steps done as one. off[] has all of their operands, then all results, one member after the other */
 	int64_t moved_bytes; /* operands and results of a kernel that is a loop nest, each once; 0: not told */
 } PlanStep;
 

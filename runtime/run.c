@@ -185,15 +185,14 @@ bool run_next(RunAt *at)
 	return false;
 }
 
-bool run_check_result(Device *d, const RunAt *at, RunCall *call, Fail *f)
+/* Result number `result` of the step. */
+static bool check_result(Device *d, const RunAt *at, RunCall *call, int result, Fail *f)
 {
 	const PlanStep *s = &at->func->steps[at->step];
-	int64_t size = plan_dtype_bytes(s->out_dtype);
-	if (s->nout < 1 || !s->out_bytes || size == 0)
-		return true;
-	int64_t offset = s->off[s->noff - s->nout - s->nwork];
-	for (int64_t done = 0; done < s->out_bytes[0]; done += DEVICE_CHUNK) {
-		int64_t left = s->out_bytes[0] - done, n = left < DEVICE_CHUNK ? left : DEVICE_CHUNK;
+	int64_t size = plan_dtype_bytes(s->out_dtype), bytes = s->out_bytes[result];
+	int64_t offset = s->off[s->noff - s->nout - s->nwork + result];
+	for (int64_t done = 0; done < bytes; done += DEVICE_CHUNK) {
+		int64_t left = bytes - done, n = left < DEVICE_CHUNK ? left : DEVICE_CHUNK;
 		const void *p = device_view(d, offset + done, n, f);
 		if (!p)
 			return false;
@@ -206,6 +205,19 @@ bool run_check_result(Device *d, const RunAt *at, RunCall *call, Fail *f)
 				      .value = plan_element(s->out_dtype, p, i) };
 		return true;
 	}
+	return true;
+}
+
+/* The first result of each member. */
+bool run_check_result(Device *d, const RunAt *at, RunCall *call, Fail *f)
+{
+	const PlanStep *s = &at->func->steps[at->step];
+	if (s->nout < 1 || !s->out_bytes || plan_dtype_bytes(s->out_dtype) == 0)
+		return true;
+	int members = s->nmembers > 1 ? s->nmembers : 1;
+	for (int i = 0; i < members && !call->bad.step; i++)
+		if (!check_result(d, at, call, i * (s->nout / members), f))
+			return false;
 	return true;
 }
 

@@ -35,7 +35,7 @@ bool run_next(RunAt *at);
 /* False after filling f where loops nest too deeply for RunAt. */
 bool run_check(const PlanFunc *func, Fail *f);
 
-/* Looks for the first element of the step's first result that is not finite; sets call->bad. */
+/* Looks for the first element of the step's (each of its members') first result that is not finite; sets call->bad. */
 bool run_check_result(Device *d, const RunAt *at, RunCall *call, Fail *f);
 
 /* ---- outputs ---- */
