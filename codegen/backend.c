@@ -50,22 +50,17 @@ static int64_t cuda_workspace(const Node *n, int threads)
 	return bytes;
 }
 
-/* The library adds to sums (prim_dnnl.c), and so do the kernels of special.h and the generated one of embedding_grad. */
-static bool cpu_accumulates(const Node *n)
+/* The libraries add to sums (prim_dnnl.c, prim_cublas.c), and so do the kernels of special.h and conv.cuh and the generated ones of
+ * embedding_grad. */
+static bool accumulates(const Node *n)
 {
 	return (ir_ops[n->op].flags & OPF_ACC) != 0;
 }
 
-/* cuBLASLt adds to a sum as it writes; so does the kernel of an embedding's gradient. */
-static bool cuda_accumulates(const Node *n)
-{
-	return n->op == OP_matmul || n->op == OP_embedding_grad;
-}
-
 static const Backend backends[] = {
 	{ "cpu", "generated C, compiled by the system's compiler; products by oneDNN", fusable,
-	  cpu_workspace, cpu_accumulates, true, NULL, NULL, "c", cpu_emit, NULL, cpu_build },
-	{ "cuda", "generated CUDA C, compiled by NVRTC; products by cuBLASLt", fusable, cuda_workspace, cuda_accumulates, true,
+	  cpu_workspace, accumulates, true, NULL, NULL, "c", cpu_emit, NULL, cpu_build },
+	{ "cuda", "generated CUDA C, compiled by NVRTC; products by cuBLASLt", fusable, cuda_workspace, accumulates, true,
 	  "sm_90, sm_80, sm_86, sm_89, sm_100, sm_120", "h200, a100, rtx4090, rtx4090, h200, rtx4090", "cuda", cuda_emit,
 	  cuda_launches, cuda_build },
 };

@@ -328,12 +328,18 @@ template <class X, class A, int KP> DL_INLINE void dl_conv_gather(const typename
 
 /* ---- dw ---- */
 
+/* Element i of a result: v, or what was there before and v. */
+template <class Out>
+DL_INLINE void dl_conv_put(typename Out::Stored *to, const typename Out::Stored *before, int64_t i, float v)
+{
+	to[i] = Out::store(before ? Out::load(before[i]) + v : v);
+}
 
 /* One block: BM channels o by BN of (c, tap), of one of PARTS ranges of EACH pixels (a multiple of BK). A is y's geometry. Out: f32 parts, one after
- * another, or, of one part, the result. Shared memory: [2][BM][A_ROW], [2][BN][A_ROW], and where column j of the product lies: [BN] of 8
+ * another, or, of one part, the result, added to `before` unless that is null (it may lie where the result does). Shared memory: [2][BM][A_ROW], [2][BN][A_ROW], and where column j of the product lies: [BN] of 8
  * bytes. */
 template <class X, class A, class Out, int PARTS, int RANGE>
-DL_INLINE void dl_conv_weight(const typename X::S *x, const typename X::S *dy, typename Out::Stored *dw)
+DL_INLINE void dl_conv_weight(const typename X::S *x, const typename X::S *dy, const typename Out::Stored *before, typename Out::Stored *dw)
 {
 	typedef typename X::S S;
 	typedef typename X::E E;
@@ -420,15 +426,16 @@ DL_INLINE void dl_conv_weight(const typename X::S *x, const typename X::S *dy, t
 		dl_copy_wait();
 		__syncthreads();
 	}
-	typename Out::Stored *const to = dw + (((int64_t)part * A::G + g) * A::M + m0) * N + n0;
+	const int64_t at = (((int64_t)part * A::G + g) * A::M + m0) * N + n0;
 	DL_UNROLL
 	for (int i = 0; i < X::ACC; i++)
 		if (m0 + X::row(i) < A::M && n0 + X::col_of_rows(i) < N)
-			to[(int64_t)X::row(i) * N + X::col_of_rows(i)] = Out::store(acc[i]);
+			dl_conv_put<Out>(dw, before, at + (int64_t)X::row(i) * N + X::col_of_rows(i), acc[i]);
 }
 
-/* Parts added in order: COUNT results of PARTS numbers. */
-template <class Out, int PARTS> DL_INLINE void dl_conv_sum(const float *parts, typename Out::Stored *to, int64_t count)
+/* Parts added in order, and their sum to `before`: COUNT results of PARTS numbers. */
+template <class Out, int PARTS>
+DL_INLINE void dl_conv_sum(const float *parts, const typename Out::Stored *before, typename Out::Stored *to, int64_t count)
 {
 	const int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x;
 	if (i >= count)
@@ -437,7 +444,7 @@ template <class Out, int PARTS> DL_INLINE void dl_conv_sum(const float *parts, t
 	DL_ROLLED
 	for (int p = 1; p < PARTS; p++)
 		sum += parts[p * count + i];
-	to[i] = Out::store(sum);
+	dl_conv_put<Out>(to, before, i, sum);
 }
 
 /* ---- depthwise: one input channel a group ---- */
@@ -470,7 +477,8 @@ template <class E, class A, int THREADS> DL_INLINE void dl_conv_depthwise(const 
 
 /* dw: one block for a channel o, up to 9 taps, a range of pixels; 256 threads, their sums added as a tree. Shared memory: [8][9] floats. */
 template <class E, class A, class Out, int PARTS, int RANGE>
-DL_INLINE void dl_conv_depthwise_weight(const typename E::Stored *x, const typename E::Stored *dy, typename Out::Stored *dw)
+DL_INLINE void dl_conv_depthwise_weight(const typename E::Stored *x, const typename E::Stored *dy, const typename Out::Stored *before,
+					typename Out::Stored *dw)
 {
 	constexpr int OUT = A::HO * A::WO, AREA = A::HS * A::WS, EACH = A::TAPS < 9 ? A::TAPS : 9, TB = (A::TAPS + EACH - 1) / EACH;
 	const int tid = (int)threadIdx.x, t0 = (int)blockIdx.x % TB * EACH;
@@ -505,7 +513,7 @@ DL_INLINE void dl_conv_depthwise_weight(const typename E::Stored *x, const typen
 	DL_UNROLL
 	for (int warp = 0; warp < 8; warp++)
 		sum += sums[warp * EACH + tid];
-	dw[((int64_t)part * A::G * A::M + o) * A::TAPS + t0 + tid] = Out::store(sum);
+	dl_conv_put<Out>(dw, before, ((int64_t)part * A::G * A::M + o) * A::TAPS + t0 + tid, sum);
 }
 
 #endif

@@ -258,7 +258,7 @@ static bool depthwise(const Conv *c) { return c->p.dims[1][1] == 1; }
 
 static bool describe(const Node *n, Conv *c)
 {
-	if (ir_acc(n) || !library_call(n, &c->p) || !has_kernels(type_of(n)))
+	if (!library_call(n, &c->p) || !has_kernels(type_of(n)))
 		return false;
 	const int64_t *x = c->p.dims[0], *w = c->p.dims[1], *y = c->p.dims[2];
 	c->back = n->op == OP_conv2d_grad_x;
@@ -358,7 +358,7 @@ static bool conv_text(Arena *a, const Node *n, const Conv *c, CudaTensor *out)
 				       operand(a, n, 2)));
 }
 
-/* dw: operands x and dy. */
+/* dw: operands x and dy, and what it is added to. */
 static bool conv_weight_text(Arena *a, const Node *n, const Conv *c, CudaTensor *out)
 {
 	const char *geometry = conv_geometry(a, n, c), *result = element(n->res[0]->type.dtype);
@@ -366,7 +366,9 @@ static bool conv_weight_text(Arena *a, const Node *n, const Conv *c, CudaTensor 
 	split(c, &parts, &range);
 	const int64_t *w = c->p.dims[1];
 	int64_t count = w[0] * w[1] * w[2] * w[3];
-	const char *to = parts > 1 ? place(a, "float", 3) : operand(a, n, 2), *type = parts > 1 ? "DlElementF32" : result;
+	const char *before = ir_acc(n) ? operand(a, n, 2) : "nullptr", *last = operand(a, n, n->nargs);
+	const char *to = parts > 1 ? arena_printf(a, "nullptr, %s", place(a, "float", n->nargs + 1)) : arena_printf(a, "%s, %s", before, last);
+	const char *type = parts > 1 ? "DlElementF32" : result;
 	bool fits = depthwise(c)
 			    ? add_launch(a, out, n, w[0] * blocks(w[2] * w[3], 9) * parts, 256, 8 * 9 * 4,
 					 arena_printf(a, "\tdl_conv_depthwise_weight<%s, %s, %s, %lld, %lld>(\n\t\t%s%s);\n",
@@ -380,8 +382,8 @@ static bool conv_weight_text(Arena *a, const Node *n, const Conv *c, CudaTensor 
 						      operands(a, n, 0, 2), to));
 	return fits && (parts == 1 ||
 			add_launch(a, out, n, blocks(count, SUM_BLOCK), SUM_BLOCK, 0,
-				   arena_printf(a, "\tdl_conv_sum<%s, %lld>(%s, %s, %lld);\n", result, (long long)parts,
-						place(a, "const float", 3), operand(a, n, 2), (long long)count)));
+				   arena_printf(a, "\tdl_conv_sum<%s, %lld>(%s, %s, %s, %lld);\n", result, (long long)parts,
+						place(a, "const float", n->nargs + 1), before, last, (long long)count)));
 }
 
 bool cuda_tensor_text(Arena *a, const Node *n, int64_t shared, CudaTensor *out)

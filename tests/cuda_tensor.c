@@ -113,7 +113,7 @@ static Func *make_attention(Test *t, DType d, const AttentionCase *c)
 	return f;
 }
 
-/* A convolution and its gradients, that by w in d and, in 16 bits, in f32 as well. */
+/* A convolution and its gradients, that by w in d and, in 16 bits, in f32 as well; and added to a sum. */
 static Func *make_conv(Test *t, DType d, const ConvCase *c)
 {
 	Func *f = ir_func(t->m, arena_printf(t->a, "f%d", t->made++));
@@ -132,6 +132,8 @@ static Func *make_conv(Test *t, DType d, const ConvCase *c)
 	ir_output(&b, "dw", ir_value(&b, OP_conv2d_grad_w, 2, (Value *[]){ vx, vy }, attr, &w));
 	if (d != DT_F32)
 		ir_output(&b, "sums", ir_value(&b, OP_conv2d_grad_w, 2, (Value *[]){ vx, vy }, attr, &sums));
+	Value *before = ir_input(&b, "before", sums);
+	ir_output(&b, "added", ir_value(&b, OP_conv2d_grad_w, 3, (Value *[]){ vx, vy, before }, attr, &sums));
 	assert(!b.failed);
 	return f;
 }
