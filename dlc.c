@@ -39,7 +39,7 @@ typedef struct Options {
 	FrontOptions front;
 	PlannerOptions plan;
 	int threads;
-	bool calibrate, no_build, min_budget, curve, explain, check_plan, keep_sources, debug, quiet;
+	bool auto_budget, calibrate, no_build, min_budget, curve, explain, check_plan, keep_sources, debug, quiet;
 } Options;
 
 typedef struct Command {
@@ -64,6 +64,7 @@ static const char usage_text[] =
 	"       dlc --pack FILE.csv [--capacity SIZE] [--seconds S]       places live ranges (id,lower,upper,size), adds 'offset'\n"
 	"\n"
 	"plan:     --mem-budget SIZE   bytes that the trainer may hold: 4G, 512M, 1.5GiB, 4GB, 4096 (default: unlimited)\n"
+	"                              auto: with --target cuda, what the card in this machine has free\n"
 	"          --min-budget        prints the smallest feasible budget in bytes, and stops\n"
 	"          --curve             prints the whole trade-off between memory and predicted time, and stops\n"
 	"          --explain           says what fills the peak, what is replayed, what more or less memory would change\n"
@@ -228,7 +229,9 @@ static bool set_plan_option(Command *c, int opt, const char *arg)
 	int64_t n;
 
 	switch (opt) {
-	case O_BUDGET: return parse_budget(arg, &p->budget);
+	case O_BUDGET:
+		c->o.auto_budget = strcmp(arg, "auto") == 0;
+		return c->o.auto_budget || parse_budget(arg, &p->budget);
 	case O_MIN_BUDGET: c->o.min_budget = true; return true;
 	case O_CURVE: c->o.curve = true; return true;
 	case O_EXPLAIN: c->o.explain = true; return true;
@@ -907,6 +910,17 @@ static int pack(Command *c)
 	return pack_csv(c->arena, c->diag, &q, stdout, stderr) == PACK_DONE ? EXIT_DONE : EXIT_INPUT;
 }
 
+/* --mem-budget auto */
+static bool choose_budget(Command *c)
+{
+	if (!c->backend->free_bytes) {
+		usage_error("--mem-budget auto: plans for the free memory of a card (--target cuda), not of target %s", c->o.target);
+		return false;
+	}
+	c->o.plan.budget = c->backend->free_bytes(c->diag);
+	return c->o.plan.budget >= 0;
+}
+
 static int run(Command *c, int argc, char **argv)
 {
 	int code = read_options(c, argc, argv);
@@ -922,7 +936,7 @@ static int run(Command *c, int argc, char **argv)
 	c->cx.caps = &c->caps;
 	if (c->o.calibrate)
 		return measure_machine(c);
-	if (!choose_machine(c))
+	if (!choose_machine(c) || (c->o.auto_budget && !choose_budget(c)))
 		return EXIT_USAGE;
 	c->cx.micro_batch = c->o.plan.micro_batch;
 	c->cx.chunks = c->o.plan.chunks;
