@@ -196,7 +196,7 @@ static void show(Progress *p, int64_t step, const StepResult *r, double now)
 		bar(line, sizeof line, &n, p, step);
 	append(line, sizeof line, &n, "  loss %.4f", r->loss);
 	if (r->has_grad_norm)
-		append(line, sizeof line, &n, "  norm %.3f", r->grad_norm);
+		append(line, sizeof line, &n, "  norm %.3f", isnan(r->grad_norm) ? NAN : r->grad_norm); /* no "-nan" */
 	if (r->has_lr)
 		append(line, sizeof line, &n, "  lr %.3g", r->lr);
 	if (r->has_scale)
