@@ -11,7 +11,8 @@ text="-D text.file=$fixtures/text.txt -D text.validation=0.0"
 zoo_sizes() {
 	case $1 in
 	mlp) echo "-D hidden=16 -D narrow=12 -D train.batch=4 $pictures" ;;
-	lenet5 | convnet) echo "-D train.batch=4 $pictures" ;;
+	lenet5) echo "-D train.batch=4 $pictures" ;;
+	convnet) echo "-D channels=4 -D wide=16 -D train.batch=4 $pictures" ;;
 	vgg16) echo "-D width=2 -D wide=16 -D dropout=0.0 -D train.batch=8 $pictures $plain" ;;
 	resnet18) echo "-D width=2 -D size=64 -D channels=3 -D train.batch=4 $rgb" ;;
 	resnet50) echo "-D width=2 -D train.batch=8 $pictures $plain" ;;
