@@ -301,10 +301,12 @@ static const char *conv_engine(Arena *a, const Node *n, const Conv *c)
 
 static int64_t conv_threads(const Node *n, const Conv *c) { return !narrow(n) || c->tile == 128 ? 256 : 128; }
 
-/* Two blocks a processor of the large tiles in 16 bits, which need just about the registers that leaves. */
+/* Two blocks a processor of the large tiles in 16 bits where a product over pixels needs just about the registers that leaves. The gathers of
+ * large geometries need more (157 to 161): they get as many as they ask for. */
 static const char *conv_bounds(Arena *a, const Node *n, const Conv *c)
 {
-	return arena_printf(a, "%lld%s", (long long)conv_threads(n, c), narrow(n) && c->tile == 128 ? ", 2" : "");
+	bool two = narrow(n) && c->tile == 128 && n->op == OP_conv2d_grad_w;
+	return arena_printf(a, "%lld, %d", (long long)conv_threads(n, c), two ? 2 : 1);
 }
 
 /* How the gradient of w is split: ranges of pixels. */
