@@ -301,12 +301,10 @@ static const char *conv_engine(Arena *a, const Node *n, const Conv *c)
 
 static int64_t conv_threads(const Node *n, const Conv *c) { return !narrow(n) || c->tile == 128 ? 256 : 128; }
 
-/* Two blocks a processor of the large tiles in 16 bits where a product over pixels needs just about the registers that leaves. The gathers of
- * large geometries need more (157 to 161): they get as many as they ask for. */
+/* Large geometries need up to 161 registers, which is too many for two blocks of 256 threads a processor: none are forced. */
 static const char *conv_bounds(Arena *a, const Node *n, const Conv *c)
 {
-	bool two = narrow(n) && c->tile == 128 && n->op == OP_conv2d_grad_w;
-	return arena_printf(a, "%lld, %d", (long long)conv_threads(n, c), two ? 2 : 1);
+	return arena_printf(a, "%lld, 1", (long long)conv_threads(n, c));
 }
 
 /* How the gradient of w is split: ranges of pixels. */
@@ -354,7 +352,8 @@ static bool conv_text(Arena *a, const Node *n, const Conv *c, CudaTensor *out)
 	return add_launch(a, out, n, blocks(c->p.groups * c->out * c->packed, SUM_BLOCK), SUM_BLOCK, 0,
 			  arena_printf(a, "\tdl_conv_pack<%s, %s, %lld>(\n\t\t%s, %s);\n", type, geometry, (long long)c->packed,
 				       operand(a, n, 1), place(a, type, 3))) &&
-	       add_bounded(a, out, n, grid, conv_threads(n, c), (stages > results ? stages : results) * size, conv_bounds(a, n, c),
+	       add_bounded(a, out, n, grid, conv_threads(n, c), (stages > results ? stages : results) * size,
+			   conv_bounds(a, n, c),
 			   arena_printf(a, "\tdl_conv_gather<%s,\n\t\t%s, %lld>(\n\t\t%s, %s, %s);\n", conv_engine(a, n, c), geometry,
 				       (long long)c->packed, operand(a, n, 0), place(a, arena_printf(a, "const %s", type), 3),
 				       operand(a, n, 2)));
