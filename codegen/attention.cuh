@@ -191,7 +191,7 @@ template <class X, class A> DL_INLINE float dl_row_dot(const typename X::S *y, c
 	float sum = 0.0f;
 	if (there)
 		for (int c = ((int)threadIdx.x & (X::LANES - 1)) * PER; c < A::D; c += X::LANES * PER) {
-		__align__(16) S a[PER], g[PER];
+			__align__(16) S a[PER], g[PER];
 			if (A::WIDE) {
 				*(uint4 *)(void *)a = *(const uint4 *)(y + c);
 				*(uint4 *)(void *)g = *(const uint4 *)(dy + c);

@@ -11,18 +11,9 @@
 
 #include "../ir/ir.h"
 #include "../passes/check_plan.h"
+#include "random.h"
 
 enum { CELL = 64, CELLS = 14, NVARS = 2, TRIPS = 4, MAX_VALUES = 64 };
-
-typedef struct Random {
-	uint64_t state;
-} Random;
-
-static int pick(Random *r, int n)
-{
-	r->state = r->state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-	return (int)((r->state >> 33) % (uint64_t)n);
-}
 
 /* ---- a program ---- */
 

@@ -10,18 +10,9 @@
 #include <string.h>
 
 #include "../codegen/cuda.h"
+#include "random.h"
 
 enum { CELL = 64, CELLS = 48, ELEMS = 64, BYTES = ELEMS * 4, VARS = 6, STEPS = 40 };
-
-typedef struct Random {
-	uint64_t state;
-} Random;
-
-static int pick(Random *r, int n)
-{
-	r->state = r->state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-	return (int)((r->state >> 33) % (uint64_t)n);
-}
 
 typedef struct Test {
 	int passed, failed, joined;

@@ -10,31 +10,22 @@
 #include <time.h>
 
 #include "../passes/pack.h"
+#include "random.h"
 
 enum { MOST = 60, FEW = 6, WORK = 4000000, LARGE = 100000, LARGE_SECONDS = 4, SAMPLES = 200 };
 
-typedef struct Random {
-	uint64_t state;
-} Random;
-
-static int64_t pick(Random *r, int64_t n)
-{
-	r->state = r->state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-	return (int64_t)((r->state >> 33) % (uint64_t)n);
-}
-
 static size_t make_instance(Random *r, size_t most, PackRect *rect)
 {
-	size_t n = 1 + (size_t)pick(r, (int64_t)most);
-	int64_t end = 2 + pick(r, 30), unit = pick(r, 2) ? 64 : 1, sizes = 1 + pick(r, pick(r, 2) ? 6 : 1000);
-	int64_t shift = pick(r, 2) ? 0 : INT64_C(1) << 50; /* positions may be large */
+	size_t n = 1 + (size_t)pick_long(r, (int64_t)most);
+	int64_t end = 2 + pick_long(r, 30), unit = pick_long(r, 2) ? 64 : 1, sizes = 1 + pick_long(r, pick_long(r, 2) ? 6 : 1000);
+	int64_t shift = pick_long(r, 2) ? 0 : INT64_C(1) << 50; /* positions may be large */
 
 	for (size_t i = 0; i < n; i++) {
-		int64_t lower = pick(r, end - 1), life = 1 + pick(r, pick(r, 3) ? 4 : end - lower);
+		int64_t lower = pick_long(r, end - 1), life = 1 + pick_long(r, pick_long(r, 3) ? 4 : end - lower);
 
 		if (lower + life > end)
 			life = end - lower;
-		rect[i] = (PackRect){ shift + lower, shift + lower + life, unit * (1 + pick(r, sizes)), 0 };
+		rect[i] = (PackRect){ shift + lower, shift + lower + life, unit * (1 + pick_long(r, sizes)), 0 };
 	}
 	return n;
 }
@@ -160,7 +151,7 @@ static const char *check(Arena *a, Random *r, bool small)
 		c.exact = try_orders(rect, c.n, 0, 0, INT64_MAX);
 	fault = check_search(a, &c, 0);
 	if (!fault)
-		fault = check_search(a, &c, 1 + pick(r, 2 * largest_sum(rect, c.n)));
+		fault = check_search(a, &c, 1 + pick_long(r, 2 * largest_sum(rect, c.n)));
 	return fault ? fault : check_place(a, &c);
 }
 
@@ -172,17 +163,17 @@ static void make_stack(Random *r, PackRect *rect)
 	int64_t end = LARGE;
 
 	for (int64_t i = 0; i < LARGE; i++)
-		rect[i] = i % 2 ? (PackRect){ i, end + end - i, 64 * (1 + pick(r, 1000)), 0 }
-		                : (PackRect){ 2 * i, 2 * i + 1 + pick(r, 3), 64 * (1 + pick(r, 1000)), 0 };
+		rect[i] = i % 2 ? (PackRect){ i, end + end - i, 64 * (1 + pick_long(r, 1000)), 0 }
+		                : (PackRect){ 2 * i, 2 * i + 1 + pick_long(r, 3), 64 * (1 + pick_long(r, 1000)), 0 };
 }
 
 /* Lives of any length, short ones more often, sizes over four decades. */
 static void make_tangle(Random *r, PackRect *rect)
 {
 	for (int64_t i = 0; i < LARGE; i++) {
-		int64_t life = 1 + pick(r, 1 + (LARGE >> pick(r, 16)));
+		int64_t life = 1 + pick_long(r, 1 + (LARGE >> pick_long(r, 16)));
 
-		rect[i] = (PackRect){ i, i + life, 64 * (1 + pick(r, 1 << pick(r, 14))), 0 };
+		rect[i] = (PackRect){ i, i + life, 64 * (1 + pick_long(r, 1 << pick_long(r, 14))), 0 };
 	}
 }
 
@@ -254,7 +245,7 @@ int main(int argc, char **argv)
 		const char *fault;
 
 		for (int i = 0; i < 4; i++)
-			pick(&r, 2);
+			pick_long(&r, 2);
 		fault = check(a, &r, k % 2 == 0);
 		if (fault) {
 			printf("FAIL instance %ld (seed %llu): %s\n", k, (unsigned long long)(seed + (uint64_t)k), fault);

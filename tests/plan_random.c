@@ -17,21 +17,12 @@
 #include "passes/check_plan.h"
 #include "passes/machine.h"
 #include "passes/planner.h"
+#include "random.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 enum { STEPS = 2, BATCH = 12, WIDTH = 6, MAX_VALUES = 128 };
-
-typedef struct Random {
-	uint64_t state;
-} Random;
-
-static int pick(Random *r, int n)
-{
-	r->state = r->state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-	return (int)((r->state >> 33) % (uint64_t)n);
-}
 
 /* ---- opaque graphs ---- */
 

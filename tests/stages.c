@@ -15,16 +15,7 @@
 #include "../passes/machine.h"
 #include "../passes/recompute.h"
 #include "../passes/stages.h"
-
-typedef struct Random {
-	uint64_t state;
-} Random;
-
-static int pick(Random *r, int n)
-{
-	r->state = r->state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-	return (int)((r->state >> 33) % (uint64_t)n);
-}
+#include "random.h"
 
 typedef struct Test {
 	int passed, failed;
