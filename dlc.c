@@ -80,7 +80,7 @@ static const char usage_text[] =
 	"          --svg FILE          memory over time as a picture    --report FILE.html  a page with everything\n"
 	"          --quiet\n"
 	"          --target cpu|cuda   --arch sm_90 (cuda: or sm_80 sm_86 sm_89 sm_100 sm_120)\n"
-	"inspect:  --emit=ir|dot|plan|c|cuda    --stop-after=PASS    --passes=LIST    --check-plan\n"
+	"inspect:  --emit=ir|dot|plan|launches|c|cuda    --stop-after=PASS    --passes=LIST    --check-plan\n"
 	"          --print-after=PASS  --print-after-all  --print-changed  --time-passes  --verify-each\n"
 	"          --list-passes  --list-ops  --version  --help\n";
 
@@ -314,6 +314,8 @@ static int check_target(Command *c)
 		return usage_error("--arch: expected one of %s, got '%s'", b->archs, o->arch);
 	if (o->emit && (strcmp(o->emit, "c") == 0 || strcmp(o->emit, "cuda") == 0) && strcmp(o->emit, b->source) != 0)
 		return usage_error("--emit=%s: target %s has --emit=%s", o->emit, o->target, b->source);
+	if (o->emit && strcmp(o->emit, "launches") == 0 && !b->print_launches)
+		return usage_error("--emit=launches: target %s starts nothing on a device", o->target);
 	if (o->calibrate && b->archs)
 		return usage_error("--calibrate measures this machine's processor: there are profiles for target %s (--machine)",
 		                   o->target);
@@ -324,13 +326,13 @@ static int check_names(Command *c)
 {
 	const Options *o = &c->o;
 
-	static const char *const emits[] = { "ir", "dot", "plan", "c", "cuda" };
+	static const char *const emits[] = { "ir", "dot", "plan", "launches", "c", "cuda" };
 	bool known = !o->emit;
 
 	for (size_t i = 0; i < sizeof emits / sizeof *emits && o->emit; i++)
 		known |= strcmp(o->emit, emits[i]) == 0;
 	if (!known)
-		return usage_error("--emit: expected ir, dot, plan, c or cuda, got '%s'", o->emit);
+		return usage_error("--emit: expected ir, dot, plan, launches, c or cuda, got '%s'", o->emit);
 	if (o->stop_after && !pass_find(o->stop_after))
 		return usage_error("--stop-after: there is no pass '%s' (--list-passes names them)", o->stop_after);
 	if (c->cx.print_after && !pass_find(c->cx.print_after))
@@ -488,6 +490,8 @@ static int emit(Command *c)
 		ir_print_dot(stdout, f);
 	if (strcmp(c->o.emit, "plan") == 0)
 		report_plan(stdout, c->arena, c->module);
+	if (strcmp(c->o.emit, "launches") == 0 && !c->backend->print_launches(stdout, c->module, c->o.arch))
+		return EXIT_INPUT;
 	if (strcmp(c->o.emit, c->backend->source) == 0 && !c->backend->emit(stdout, c->module, &b))
 		return EXIT_INPUT;
 	return fflush(stdout) == 0 ? EXIT_DONE : EXIT_USAGE;

@@ -59,10 +59,10 @@ static bool accumulates(const Node *n)
 
 static const Backend backends[] = {
 	{ "cpu", "generated C, compiled by the system's compiler; products by oneDNN", fusable,
-	  cpu_workspace, accumulates, true, NULL, NULL, "c", cpu_emit, NULL, NULL, cpu_build },
+	  cpu_workspace, accumulates, true, NULL, NULL, "c", cpu_emit, NULL, NULL, NULL, cpu_build },
 	{ "cuda", "generated CUDA C, compiled by NVRTC; products by cuBLASLt", fusable, cuda_workspace, accumulates, true,
 	  "sm_90, sm_80, sm_86, sm_89, sm_100, sm_120", "h200, a100, rtx4090, rtx4090, h200, rtx4090", "cuda", cuda_emit,
-	  cuda_launches, cuda_free_bytes, cuda_build },
+	  cuda_launches, cuda_print_launches, cuda_free_bytes, cuda_build },
 };
 
 const Backend *backend_find(const char *name)

@@ -38,6 +38,8 @@ typedef struct Backend {
 	/* What a call of each function starts on the device, one after another, as a JSON object (docs/planning.md): kernels and library
 	 * calls. NULL after diagnostics; the member itself is NULL where the back end starts nothing. */
 	const char *(*launches)(Arena *a, const Module *m, const char *arch);
+	/* The same as a table for people, a line for each step (--emit=launches). False after diagnostics; NULL as above. */
+	bool (*print_launches)(FILE *out, const Module *m, const char *arch);
 	/* Bytes that an arena may have on the device of this machine; -1 after diagnostics. NULL: there is none to ask. */
 	int64_t (*free_bytes)(Diag *diag);
 	/* Writes the executable, under a temporary name first; false after diagnostics, nothing left behind. */

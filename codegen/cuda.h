@@ -22,6 +22,7 @@ int64_t cuda_fused_workspace(const Loop *l);
 int64_t cuda_special_workspace(const Node *n);
 
 const char *cuda_launches(Arena *a, const Module *m, const char *arch);
+bool cuda_print_launches(FILE *out, const Module *m, const char *arch);
 /* backend.h */
 int64_t cuda_free_bytes(Diag *diag);
 bool cuda_build(const Module *m, const BuildOptions *o);

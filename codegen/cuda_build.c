@@ -5,6 +5,7 @@
 #include "cuda.h"
 #include "make.h"
 #include "nvrtc.h"
+#include "traffic.h"
 
 enum { SPLIT_BYTES = 12000, SPECIAL_PARTS = 2 };
 _Static_assert(MAX_JOBS >= MAKE_PARTS + SPECIAL_PARTS, "units of fused kernels, and of special ones");
@@ -167,6 +168,16 @@ const char *cuda_launches(Arena *a, const Module *m, const char *arch)
 	const char *s = e ? emit_launches(a, e) : NULL;
 	arena_free(scratch);
 	return s;
+}
+
+bool cuda_print_launches(FILE *out, const Module *m, const char *arch)
+{
+	Arena *a = arena_new();
+	const Emit *e = emit_module(a, m, &cuda_printer, arch);
+	if (e)
+		traffic_print(out, e);
+	arena_free(a);
+	return e != NULL;
 }
 
 bool cuda_emit(FILE *out, const Module *m, const BuildOptions *o)

@@ -7,6 +7,7 @@
 
 #include "group.h"
 #include "print.h"
+#include "traffic.h"
 
 static uint64_t hash_text(const char *s)
 {
@@ -66,6 +67,12 @@ const char *emit_name(Arena *a, const Node *n)
 	if (all > shown)
 		s = arena_printf(a, "%s+%d more", s, all - shown);
 	return *s ? s : "const";
+}
+
+const char *emit_step_name(Arena *a, const EmitStep *s)
+{
+	const char *name = emit_name(a, s->node);
+	return s->nmembers ? arena_printf(a, "%s x%d", name, s->nmembers) : name;
 }
 
 static const char *kernel_comment(Arena *a, const Node *n)
@@ -325,8 +332,9 @@ static const char *func_launches(Arena *a, const EmitFunc *f)
 			outside += n;
 		}
 	}
-	return arena_printf(a, "{\"call\": %lld, \"outside\": %lld, \"trip\": [%s]}", (long long)(call + outside), (long long)outside,
-			    list);
+	Traffic t = traffic_func(a, f);
+	return arena_printf(a, "{\"call\": %lld, \"outside\": %lld, \"trip\": [%s], \"moved_bytes\": %lld, \"floor_bytes\": %lld}",
+			    (long long)(call + outside), (long long)outside, list, (long long)t.moved, (long long)t.floor);
 }
 
 const char *emit_launches(Arena *a, const Emit *e)

@@ -103,10 +103,13 @@ const Value *emit_result(const EmitStep *s, int i);
 /* The number of a kernel: a new one, unless there is one of this text. */
 int32_t emit_kernel(Emit *e, const Node *n, const char *text, bool special);
 /* What a device starts, kernels and library calls, as a JSON object by function: `call` in one call of it, `outside` of
- * that not in a loop, `trip` in one trip of each loop, in order. {"step": {"call": 80, "outside": 20, "trip": [30]}} */
+ * that not in a loop, `trip` in one trip of each loop, in order; bytes that loop nests move in a call, and their floor (traffic.h).
+ * {"step": {"call": 80, "outside": 20, "trip": [30], "moved_bytes": 4096, "floor_bytes": 4000}} */
 const char *emit_launches(Arena *a, const Emit *e);
 /* Short name of a kernel or op: "add+relu", "matmul". */
 const char *emit_name(Arena *a, const Node *n);
+/* Of a step; of a group "add+relu x12". */
+const char *emit_step_name(Arena *a, const EmitStep *s);
 
 /* Kernels compiled for a GPU: files of the assembler's `.incbin`. */
 typedef struct PlanUnit {

@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <math.h>
 
+#include "traffic.h"
+
 _Static_assert((int)DT_F64 == (int)PD_F64 && (int)DT_BOOL == (int)PD_BOOL &&
 		       (int)DT_I32 == (int)PD_I32,
 	       "plan.h numbers types as ir.h does");
@@ -248,38 +250,6 @@ static void write_launches(const Writer *w, const EmitFunc *f, int number)
 	fputs("\t{ 0 }\n};\n", w->out);
 }
 
-/* Operands and results of a loop nest, each once; of all members of a group. */
-static int64_t moved_bytes(const Writer *w, const EmitStep *s)
-{
-	const Node *n = s->node;
-	int64_t bytes = 0;
-	if (s->kind != PLAN_KERNEL || w->e->kernels.at[s->index].special)
-		return 0;
-	for (int i = 0; i < s->nmembers; i++) {
-		EmitStep one = s->member[i];
-		one.index = s->index;
-		bytes += moved_bytes(w, &one);
-	}
-	if (s->nmembers)
-		return bytes;
-	for (int i = 0; i < n->nargs; i++) {
-		bool again = false;
-		for (int k = 0; k < i; k++)
-			again = again || n->arg[k] == n->arg[i];
-		bytes += again ? 0 : type_bytes(&n->arg[i]->type);
-	}
-	for (int i = 0; i < n->nres; i++)
-		bytes += type_bytes(&n->res[i]->type);
-	return bytes;
-}
-
-/* "add+relu"; of a group "add+relu x12". */
-static const char *step_name(const Writer *w, const EmitStep *s)
-{
-	const char *name = emit_name(w->e->a, s->node);
-	return s->nmembers ? arena_printf(w->e->a, "%s x%d", name, s->nmembers) : name;
-}
-
 static double seconds_of(const EmitStep *s)
 {
 	double seconds = s->kind == PLAN_END || s->nmembers ? 0 : s->node->seconds;
@@ -317,7 +287,7 @@ static void write_steps(const Writer *w, const EmitFunc *f, int number)
 		else
 			fputs("0, ", w->out);
 		fprintf(w->out, "off%d + %d, %d, ", number, at, x.noff);
-		put_string(w->out, step_name(w, s));
+		put_string(w->out, emit_step_name(w->e->a, s));
 		fputs(", ", w->out);
 		put_string(w->out, source_of(w, s->node));
 		fprintf(w->out, ", bytes%d + %d, %d, %d, %d, %.9g, %lld", number, out, x.nout,
@@ -326,7 +296,7 @@ static void write_steps(const Writer *w, const EmitFunc *f, int number)
 			x.nwork ? (long long)s->node->work_bytes : 0);
 		if (s->nlaunch)
 			fprintf(w->out, ", launches%d + %d, %d, %d", number, launches, s->nlaunch, s->nmembers);
-		int64_t moved = moved_bytes(w, s);
+		int64_t moved = traffic_step(s);
 		if (moved)
 			fprintf(w->out, ", .moved_bytes = %lld", (long long)moved);
 		fputs(" },\n", w->out);

@@ -95,7 +95,7 @@ typedef struct PlanStep {
 	const PlanLaunch *launch; /* CUDA */
 	int32_t nlaunch;
 	int32_t nmembers;   /* > 1: steps done as one. off[] has all of their operands, then all results, one member after the other */
-	int64_t moved_bytes; /* operands and results of a kernel that is a loop nest, each once; 0: not told */
+	int64_t moved_bytes; /* by a kernel that is a loop nest: operands, results and what it stores in place, each once, partial results twice; 0: not told */
 } PlanStep;
 
 typedef struct PlanOutput {
