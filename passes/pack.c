@@ -31,7 +31,7 @@ typedef struct Packer {
 	int64_t *best;
 	int64_t best_height;
 	int64_t *priority;   /* escalation: higher goes first */
-	uint32_t *order;
+	uint32_t *order, *base; /* `base`: by key alone */
 	int32_t *lo, *hi;    /* lives, counted in distinct starts: half-open, and met by the same others */
 	PackSpace *space;
 } Packer;
@@ -87,14 +87,30 @@ static int compare_items(const void *pa, const void *pb)
 	return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* Orders by priority, then key, then size, then index: total, so the result is the same everywhere. */
+/* Orders by key, then size, then index: total, so the result is the same everywhere. */
 static void sort_by(Packer *p, Key key, SortItem *items)
 {
 	for (size_t i = 0; i < p->n; i++)
-		items[i] = (SortItem){ p->priority[i], key(&p->r[i]), p->r[i].size, (uint32_t)i };
+		items[i] = (SortItem){ 0, key(&p->r[i]), p->r[i].size, (uint32_t)i };
 	qsort(items, p->n, sizeof *items, compare_items);
 	for (size_t i = 0; i < p->n; i++)
-		p->order[i] = items[i].index;
+		p->order[i] = p->base[i] = items[i].index;
+}
+
+/* The same, but those of the highest priority first: few have any. */
+static void prefer(Packer *p, SortItem *items)
+{
+	size_t preferred = 0, n;
+
+	for (size_t k = 0; k < p->n; k++)
+		if (p->priority[p->base[k]] > 0)
+			items[preferred++] = (SortItem){ p->priority[p->base[k]], -(int64_t)k, 0, p->base[k] };
+	qsort(items, preferred, sizeof *items, compare_items);
+	for (n = 0; n < preferred; n++)
+		p->order[n] = items[n].index;
+	for (size_t k = 0; k < p->n; k++)
+		if (p->priority[p->base[k]] == 0)
+			p->order[n++] = p->base[k];
 }
 
 static bool meet(const PackRect *a, const PackRect *b)
@@ -223,6 +239,7 @@ int64_t pack_place(Arena *scratch, PackRect *r, size_t n, int64_t target, int ro
 	p.best = ARENA_ARRAY(scratch, n, int64_t);
 	p.priority = ARENA_ARRAY(scratch, n, int64_t);
 	p.order = ARENA_ARRAY(scratch, n, uint32_t);
+	p.base = ARENA_ARRAY(scratch, n, uint32_t);
 	p.space = make_space(&p, scratch, floor);
 	floor += floor >> (n > VERY_MANY ? 10 : 11); /* within 0.1 % or 0.05 % of the bound is good enough to stop */
 	if (target < floor)
@@ -240,9 +257,11 @@ int64_t pack_place(Arena *scratch, PackRect *r, size_t n, int64_t target, int ro
 	for (int round = 0; round < rounds && p.best_height > target; round++) {
 		Key key = keys[round / 16 % 3];
 
-		if (round % 16 == 0)
+		if (round % 16 == 0) {
 			memset(p.priority, 0, n * sizeof *p.priority);
-		sort_by(&p, key, items);
+			sort_by(&p, key, items);
+		}
+		prefer(&p, items);
 		place_in_order(&p, round % 2 == 1, true);
 		escalate(&p, target, round);
 	}

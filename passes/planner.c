@@ -152,12 +152,12 @@ enum {
 	SMALL_OPS = 600
 };
 
-/* The candidates share the work; what is small anyway gets its due. */
+/* The candidates share the work; what is small gets more for each operation. */
 static int64_t work_on(const Planner *p, const Timeline *t)
 {
-	int64_t least = t->nops < SMALL_OPS ? RECOMPUTE_WORK / 4 : 0;
-
-	return p->work > least ? p->work : least;
+	if (t->nops >= SMALL_OPS)
+		return p->work;
+	return 2 * p->work > RECOMPUTE_WORK / 2 ? 2 * p->work : RECOMPUTE_WORK / 2;
 }
 
 /* Fills *c, of which micro-batch and chunks are given, and adds it where it may win. */

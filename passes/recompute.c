@@ -32,8 +32,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { GAPS_AT_ONCE = 400000, PATIENCE = 16, MOST_DESCENTS = 256, REFINED_OPS = 150 };
+enum { PATIENCE = 16, MOST_DESCENTS = 256, REFINED_OPS = 150 };
 enum { LARGE_OPS = 3000, WORK_AN_OP = 2000, WORK_AN_OP_MORE = 1300, TIRED = 3, TIRED_OF_MANY = 6 };
+enum { GAPS_AT_ONCE = 50000, GAPS_OF_LARGE = 400000 }; /* a round takes more of them, the more there are and the longer a look at all takes */
 
 typedef struct Candidate {
 	double score;       /* the lower the better */
@@ -52,6 +53,7 @@ typedef struct Search {
 	int64_t enough;     /* work in one descent */
 	int32_t round;      /* of remembered costs */
 	int64_t target;
+	bool *kept;         /* by stage: what it reads is never dropped in front of it */
 	int64_t *live;      /* by stage */
 	double *above;      /* by stage: how many before it are above the target */
 	VEC(Candidate) cand;
@@ -182,21 +184,21 @@ static void look(Search *s, int32_t buf, int32_t i, Effect *e)
 	m->rise = e->right - peaks_at(&s->s->peaks, m[1].stage);
 }
 
-/* By how many bytes its end is then further above the target. */
-static double harm(const Search *s, const Mark *m)
+/* By how many bytes its end, which has `was` now, is then further above the target. */
+static double harm(const Search *s, const Mark *m, int64_t was)
 {
-	int64_t was = peaks_at(&s->s->peaks, m[1].stage), is = was + m->rise;
+	int64_t is = was + m->rise;
 
 	return (double)((is > s->target ? is : s->target) - (was > s->target ? was : s->target));
 }
 
-/* Seconds by byte and stage that dropping a gap costs; INFINITY where it cannot be done or does not help. What was found before is taken
- * for true while the bundle at its end is the same, or has been looked at for this target: `anew` asks again. */
-static double drop_score(Search *s, int32_t buf, int32_t i, bool anew)
+/* Seconds by byte and stage that dropping a gap costs, whose end has so many bytes now; INFINITY where it cannot be done or does not help.
+ * What was found before is taken for true while the bundle at its end is the same, or has been looked at for this target: `anew` asks
+ * again. */
+static double drop_score(Search *s, int32_t buf, int32_t i, int32_t peak, int64_t at_end, bool anew)
 {
 	Mark *m = &s->s->buf[buf].at[i];
 	double bytes = (double)s->t->buf[buf].bytes;
-	int32_t peak = peaks_where(&s->s->peaks);
 	double relief = s->above[m[1].stage] - s->above[m->stage + 1];
 	bool beside = m->stage == peak || m[1].stage == peak;
 	Effect e;
@@ -206,18 +208,20 @@ static double drop_score(Search *s, int32_t buf, int32_t i, bool anew)
 		if (beside && m->stage == peak && m->cost < INFINITY)
 			relief += (double)(stages_peak(s->s) - e.left) / bytes;
 	}
-	relief -= m->cost < INFINITY ? harm(s, m) / bytes : relief;
+	relief -= m->cost < INFINITY ? harm(s, m, at_end) / bytes : relief;
 	if (!(relief > 0) || s->s->seconds + m->cost > s->limit)
 		return INFINITY;
 	return m->cost > 0 ? (m->cost + 1e-12) / (bytes * relief) * taste(s, buf) : m->cost - 1e-12;
 }
 
 /* What outputs read: made again at the very end, it rarely pays, and descents leave it alone. */
-static bool is_kept(const Search *s, const Mark *end)
+static bool *find_kept(const Timeline *t, Arena *a)
 {
-	const Node *n = s->t->op[end->stage].node;
+	bool *kept = ARENA_ARRAY(a, t->nops, bool);
 
-	return n && n->op == OP_output;
+	for (int32_t i = 0; i < t->nops; i++)
+		kept[i] = t->op[i].node && t->op[i].node->op == OP_output;
+	return kept;
 }
 
 static void gather_drops(Search *s)
@@ -225,14 +229,18 @@ static void gather_drops(Search *s)
 	int32_t peak = peaks_where(&s->s->peaks);
 
 	for (int32_t b = 0; b < s->t->nbufs; b++) {
-		if (s->t->buf[b].carried || !s->t->op[s->t->buf[b].op].replayable)
+		const Marks *marks = &s->s->buf[b];
+
+		if (marks->n < 2 || s->t->buf[b].carried || !s->t->op[s->t->buf[b].op].replayable)
 			continue;
-		for (int32_t i = 0; i + 1 < s->s->buf[b].n; i++) {
-			const Mark *m = &s->s->buf[b].at[i];
+		if (s->above[marks->at[marks->n - 1].stage + 1] == s->above[marks->at[0].stage]) /* nothing above the target meets its life */
+			continue;
+		for (int32_t i = 0; i + 1 < marks->n; i++) {
+			const Mark *m = &marks->at[i];
 
 			if (m->held && (m->stage == peak || m[1].stage == peak || s->above[m[1].stage] > s->above[m->stage + 1]) &&
-			    !is_kept(s, &m[1]))
-				add_candidate(s, drop_score(s, b, i, false), b, m->stage);
+			    !s->kept[m[1].stage])
+				add_candidate(s, drop_score(s, b, i, peak, s->live[m[1].stage], false), b, m->stage);
 		}
 	}
 }
@@ -350,7 +358,7 @@ static bool take(Search *s, const Candidate *c, bool first, double next)
 	}
 	if (!first && (m->stage + 1 == right || peak_within(s, m) <= s->target))
 		return false; /* others have made room there */
-	if (drop_score(s, c->buf, i, true) > fmax(c->score > 0 ? c->score * 1.05 : 0, next))
+	if (drop_score(s, c->buf, i, peaks_where(&s->s->peaks), peaks_at(&s->s->peaks, right), true) > fmax(c->score > 0 ? c->score * 1.05 : 0, next))
 		return false;
 	note_bundle(s, right);
 	if (!stages_flip(s->s, c->buf, i))
@@ -378,7 +386,7 @@ static bool evict(Search *s)
 		if (s->cand.len == 0)
 			gather_holds(s, true);
 		heap_candidates(s);
-		most = 1 + (size_t)((double)s->cand.len * s->t->nops / GAPS_AT_ONCE);
+		most = 1 + (size_t)((double)s->cand.len * s->t->nops / (s->t->nops > LARGE_OPS ? GAPS_OF_LARGE : GAPS_AT_ONCE));
 		while (s->cand.len > 0 && done < most && stages_peak(s->s) > s->target) {
 			Candidate best = pop_candidate(s);
 
@@ -487,6 +495,7 @@ static Search begin(const Timeline *t, Arena *a, Arena *scratch, double max_seco
 	for (int32_t i = 0; i < t->nops; i++)
 		s.plain += t->op[i].seconds;
 	s.limit = max_seconds - s.plain;
+	s.kept = find_kept(t, a);
 	s.s = stages_new(t, scratch);
 	vec_push(a, &s.plans, refine_sketch(s.s, a));
 	return s;

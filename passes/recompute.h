@@ -23,8 +23,8 @@ typedef struct Trajectory {
 	int32_t n;
 } Trajectory;
 
-/* Units of work that are well spent on one function; about 70 million make a second. */
-enum { RECOMPUTE_WORK = 10000000 };
+/* Units of work that are well spent on one function of a thousand operations; about 70 million make a second. */
+enum { RECOMPUTE_WORK = 5000000 };
 
 /* The trajectory up to max_seconds of predicted time. It does not depend on any budget. One descent is always made; more as long as
  * they stay within `work`. */
