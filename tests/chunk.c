@@ -1,7 +1,7 @@
 /* Heads in chunks, by their numbers: small models as IR text, in micro-batches, their heads whole and in 2 to 8 parts, run by the
  * reference interpreter. Loss, gradients and what evaluation reports must be those of the whole head, up to the order of sums in f64,
  * and nothing as wide as the whole head may be left. What is no head must be left alone, with an error where it was asked for. */
-#include "interp.h"
+#include "model_test.h"
 #include "passes/accumulate.h"
 #include "passes/chunk.h"
 
@@ -9,31 +9,6 @@
 #include <stdlib.h>
 
 enum { BATCH = 4, T = 5, C = 4, V = 24 };
-
-typedef struct Test {
-	Arena *arena;
-	Diag *diag; /* warns of parameters that a case does not use, and is not shown */
-	FILE *quiet;
-	Module *m;
-	InterpEnv env;
-	const char *name;
-	int passed, failed;
-	bool good;
-} Test;
-
-static void check(Test *t, bool good, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void check(Test *t, bool good, const char *fmt, ...)
-{
-	if (good || !t->good)
-		return;
-	t->good = false;
-	printf("FAIL %s: ", t->name);
-	va_list ap;
-	va_start(ap, fmt);
-	(void)vprintf(fmt, ap);
-	va_end(ap);
-	printf("\n");
-}
 
 /* ---- models ---- */
 
@@ -215,9 +190,7 @@ static void test_numbers(Test *t, const Case *c, const char *func, int64_t micro
 	int64_t wide = (strcmp(func, "step") == 0 ? micro : BATCH) * T * V;
 	InterpSlot *whole;
 
-	t->name = arena_printf(t->arena, "%s, %s, micro-batches of %lld", c->name, func, (long long)micro);
-	t->good = true;
-	t->env = (InterpEnv){ .arena = t->arena, .seed = 5 };
+	begin(t, arena_printf(t->arena, "%s, %s, micro-batches of %lld", c->name, func, (long long)micro));
 	if (compile(t, c, micro, 1, func)) {
 		set_data(t);
 		run(t, func);
@@ -231,35 +204,30 @@ static void test_numbers(Test *t, const Case *c, const char *func, int64_t micro
 		run(t, func);
 		compare(t, whole);
 	}
-	t->passed += t->good;
-	t->failed += !t->good;
+	end(t);
 }
 
 /* What has no head is refused, and stays as it was. */
 static void test_refusal(Test *t, const Case *c)
 {
-	t->name = c->name;
-	t->good = true;
+	begin(t, c->name);
 	t->diag = diag_new(t->arena, t->quiet, 0);
 	check(t, !compile(t, c, 2, 2, "step"), "it is cut all the same");
 	check(t, diag_errors(t->diag) == 1, "expected one error, found %d", diag_errors(t->diag));
-	t->passed += t->good;
-	t->failed += !t->good;
+	end(t);
 }
 
 static void test_too_many(Test *t)
 {
 	ChunkHead head = { 0 };
 
-	t->name = "more chunks than rows";
-	t->good = true;
+	begin(t, "more chunks than rows");
 	t->diag = diag_new(t->arena, t->quiet, 0);
 	check(t, !compile(t, &cases[0], 1, T + 1, "step"), "it is cut all the same");
 	check(t, diag_errors(t->diag) == 1, "expected one error, found %d", diag_errors(t->diag));
 	check(t, chunk_head(ir_find_func(t->m, "step"), &head) && head.rows == T && head.bytes == T * V * 8,
 	      "expected a head of 5 rows and 960 bytes, found %lld and %lld", (long long)head.rows, (long long)head.bytes);
-	t->passed += t->good;
-	t->failed += !t->good;
+	end(t);
 }
 
 int main(void)

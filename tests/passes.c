@@ -4,50 +4,12 @@
  * The expected numbers are those of the training semantics (losses, norms, optimizers, clipping),
  * the finite differences of whole models, and one run against another: a batch in one piece and in
  * micro-batches, a graph before and after simplification. */
-#include "interp.h"
+#include "model_test.h"
 #include "passes/accumulate.h"
 #include "passes/simplify.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-typedef struct Test {
-	Arena *arena;
-	Diag *diag;
-	FILE *quiet; /* where expected diagnostics go */
-	Module *m;
-	InterpEnv env;
-	const char *name;
-	int passed, failed;
-	bool good;
-} Test;
-
-static void check(Test *t, bool good, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void check(Test *t, bool good, const char *fmt, ...)
-{
-	if (good || !t->good)
-		return;
-	t->good = false;
-	printf("FAIL %s: ", t->name);
-	va_list ap;
-	va_start(ap, fmt);
-	(void)vprintf(fmt, ap);
-	va_end(ap);
-	printf("\n");
-}
-
-static void begin(Test *t, const char *name)
-{
-	t->name = name;
-	t->good = true;
-	t->env = (InterpEnv){ .arena = t->arena, .seed = 5 };
-}
-
-static void end(Test *t)
-{
-	t->passed += t->good;
-	t->failed += !t->good;
-}
 
 /* ---- modules ---- */
 
