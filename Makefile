@@ -6,7 +6,7 @@ WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-proto
 CFLAGS  := -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) $(EXTRA) -MMD -MP -fopenmp
 B       := build
 
-DLC_SRC := dlc.c $(wildcard ir/base/*.c ir/*.c frontend/*.c passes/*.c codegen/*.c)
+DLC_SRC := dlc.c options.c $(wildcard ir/base/*.c ir/*.c frontend/*.c passes/*.c codegen/*.c)
 GEN_SRC := $(B)/frontend/parser.c $(B)/frontend/scanner.c $(B)/frontend/std_dl.c $(B)/codegen/kernel_h.c \
            $(B)/codegen/scalar_h.c $(B)/codegen/cuda_types_h.c $(B)/codegen/cuda_kernel_h.c $(B)/codegen/cuda_special_h.c $(B)/codegen/special_h.c $(B)/codegen/product_h.c $(B)/codegen/plan_h.c $(B)/passes/picture_css.c \
            $(B)/passes/page_css.c $(B)/passes/page_js.c $(B)/passes/machines_txt.c $(B)/passes/calibrate_dl.c

@@ -5,8 +5,6 @@
  * Exit codes: 0 done, 1 errors in the input or a budget too small, 2 usage or files, 3 a bug of ours. */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,32 +13,17 @@
 
 #include "codegen/backend.h"
 #include "frontend/frontend.h"
-#include "frontend/names.h"
-#include "ir/base/size.h"
 #include "ir/ir.h"
+#include "options.h"
 #include "passes/answers.h"
 #include "passes/calibrate.h"
 #include "passes/check_plan.h"
-#include "passes/chunk.h"
 #include "passes/cost.h"
 #include "passes/pack_csv.h"
 #include "passes/pass.h"
 #include "passes/planner.h"
 #include "passes/precision.h"
 #include "passes/report.h"
-
-enum { EXIT_DONE = 0, EXIT_INPUT = 1, EXIT_USAGE = 2, EXIT_BUG = 3 };
-
-typedef struct Options {
-	const char *input, *output, *target, *arch, *json, *emit, *stop_after, *passes, *machine, *cc, *svg, *page, *pack, *machine_file;
-	int64_t capacity;     /* of --pack; 0: as low as possible */
-	double seconds;
-	VEC(const char *) defines;
-	FrontOptions front;
-	PlannerOptions plan;
-	int threads;
-	bool auto_budget, calibrate, no_build, min_budget, curve, explain, check_plan, keep_sources, debug, quiet;
-} Options;
 
 typedef struct Command {
 	Arena *arena;
@@ -57,342 +40,12 @@ typedef struct Command {
 	const char *launches; /* a JSON object; NULL: not counted */
 } Command;
 
-static const char usage_text[] =
-	"usage: dlc MODEL.dl [--mem-budget SIZE] [-o FILE] [options]      compiles a trainer that stays inside SIZE bytes\n"
-	"       dlc GRAPH.ir [options]                                    the same from IR text ('-': standard input)\n"
-	"       dlc --calibrate [--machine-file FILE] [--threads N]       measures this machine; predicted times are then of it\n"
-	"       dlc --pack FILE.csv [--capacity SIZE] [--seconds S]       places live ranges (id,lower,upper,size), adds 'offset'\n"
-	"\n"
-	"plan:     --mem-budget SIZE   bytes that the trainer may hold: 4G, 512M, 1.5GiB, 4GB, 4096 (default: unlimited)\n"
-	"                              auto: with --target cuda, what the card in this machine has free\n"
-	"          --min-budget        prints the smallest feasible budget in bytes, and stops\n"
-	"          --curve             prints the whole trade-off between memory and predicted time, and stops\n"
-	"          --explain           says what fills the peak, what is replayed, what more or less memory would change\n"
-	"                              (the trainer is built as well, unless there is --no-build)\n"
-	"          --micro-batch N     samples of one micro-batch (default: chosen)\n"
-	"          --chunks N          parts in which a wide head and its loss are computed (default: chosen; 1: whole)\n"
-	"          --no-recompute      no replays    --optimizer-in-backward on|off    --allow-microbatch-stats\n"
-	"          --max-slowdown R    no plan slower than R times the unlimited one (default 10)\n"
-	"          --machine NAME|FILE profile for predicted times    --threads N (default: all processors)\n"
-	"model:    -D NAME=VALUE       overrides a const, train.KEY or DATA.KEY    --precision P    --seed N\n"
-	"output:   -o FILE             the trainer (default: the model's name)    --no-build    --keep-sources    --debug\n"
-	"          --json FILE         the plan as one JSON object ('-': standard output); with --curve: an array\n"
-	"          --svg FILE          memory over time as a picture    --report FILE.html  a page with everything\n"
-	"          --quiet\n"
-	"          --target cpu|cuda   --arch sm_90 (cuda: or sm_80 sm_86 sm_89 sm_100 sm_120)\n"
-	"inspect:  --emit=ir|dot|plan|launches|c|cuda    --stop-after=PASS    --passes=LIST    --check-plan\n"
-	"          --print-after=PASS  --print-after-all  --print-changed  --time-passes  --verify-each\n"
-	"          --list-passes  --list-ops  --version  --help\n";
-
 static double now_seconds(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* ---- options ---- */
-
-__attribute__((format(printf, 1, 2))) static int usage_error(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	fputs("dlc: ", stderr);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputs("\ndlc: see 'dlc --help'\n", stderr);
-	return EXIT_USAGE;
-}
-
-/* A whole number in [least, most]; false after a message. */
-static bool parse_count(const char *option, const char *text, int64_t least, int64_t most, int64_t *out)
-{
-	char *end;
-
-	errno = 0;
-	*out = strtoll(text, &end, 10);
-	if (errno == 0 && end != text && *end == 0 && *out >= least && *out <= most)
-		return true;
-	fprintf(stderr, "dlc: --%s: expected a whole number from %lld to %lld, got '%s'\n", option, (long long)least,
-	        (long long)most, text);
-	return false;
-}
-
-static bool parse_budget(const char *text, int64_t *out)
-{
-	char why[128];
-
-	if (size_parse(text, out, why))
-		return true;
-	fprintf(stderr, "dlc: --mem-budget: %s\n", why);
-	return false;
-}
-
-static bool parse_capacity(const char *text, int64_t *out)
-{
-	char why[128];
-
-	if (size_parse(text, out, why))
-		return true;
-	fprintf(stderr, "dlc: --capacity: %s\n", why);
-	return false;
-}
-
-static bool parse_seconds(const char *text, double *out)
-{
-	char *end;
-
-	*out = strtod(text, &end);
-	if (end != text && *end == 0 && *out >= 0 && *out <= 1e6)
-		return true;
-	fprintf(stderr, "dlc: --seconds: expected a number from 0 to 1000000, got '%s'\n", text);
-	return false;
-}
-
-static bool parse_slowdown(const char *text, double *out)
-{
-	char *end;
-
-	*out = strtod(text, &end);
-	if (end != text && *end == 0 && *out >= 1 && *out <= 1e6)
-		return true;
-	fprintf(stderr, "dlc: --max-slowdown: expected a number from 1 to 1000000, got '%s'\n", text);
-	return false;
-}
-
-static void list_passes(void)
-{
-	for (int i = 0; i < pass_count; i++)
-		printf("%-12s %s\n", pass_table[i].name, pass_table[i].doc);
-}
-
-static void list_ops(void)
-{
-	for (int i = 0; i < OP_COUNT; i++)
-		printf("%-18s %s\n", ir_ops[i].name, ir_ops[i].doc);
-}
-
-enum {
-	O_BUDGET = 256, O_MIN_BUDGET, O_MICRO, O_CHUNKS, O_NO_RECOMPUTE, O_IN_BACKWARD, O_ALLOW_STATS, O_SLOWDOWN, O_MACHINE, O_THREADS,
-	O_PRECISION, O_SEED, O_NO_BUILD, O_KEEP, O_DEBUG, O_JSON, O_QUIET, O_EMIT, O_STOP, O_PASSES, O_CHECK, O_PRINT_AFTER,
-	O_PRINT_ALL, O_PRINT_CHANGED, O_TIME, O_VERIFY, O_LIST_PASSES, O_LIST_OPS, O_VERSION, O_HELP, O_TARGET, O_ARCH,
-	O_CALIBRATE, O_MACHINE_FILE, O_PACK, O_CAPACITY, O_SECONDS,
-	O_CURVE, O_EXPLAIN, O_SVG, O_REPORT
-};
-
-static const struct option long_options[] = {
-	{ "mem-budget", 1, 0, O_BUDGET }, { "min-budget", 0, 0, O_MIN_BUDGET }, { "micro-batch", 1, 0, O_MICRO },
-	{ "chunks", 1, 0, O_CHUNKS },
-	{ "no-recompute", 0, 0, O_NO_RECOMPUTE }, { "optimizer-in-backward", 1, 0, O_IN_BACKWARD },
-	{ "allow-microbatch-stats", 0, 0, O_ALLOW_STATS }, { "max-slowdown", 1, 0, O_SLOWDOWN },
-	{ "machine", 1, 0, O_MACHINE }, { "threads", 1, 0, O_THREADS }, { "precision", 1, 0, O_PRECISION },
-	{ "seed", 1, 0, O_SEED }, { "no-build", 0, 0, O_NO_BUILD }, { "keep-sources", 0, 0, O_KEEP },
-	{ "debug", 0, 0, O_DEBUG }, { "json", 1, 0, O_JSON }, { "quiet", 0, 0, O_QUIET }, { "emit", 1, 0, O_EMIT },
-	{ "stop-after", 1, 0, O_STOP }, { "passes", 1, 0, O_PASSES }, { "check-plan", 0, 0, O_CHECK },
-	{ "print-after", 1, 0, O_PRINT_AFTER }, { "print-after-all", 0, 0, O_PRINT_ALL },
-	{ "print-changed", 0, 0, O_PRINT_CHANGED }, { "time-passes", 0, 0, O_TIME }, { "verify-each", 0, 0, O_VERIFY },
-	{ "list-passes", 0, 0, O_LIST_PASSES }, { "list-ops", 0, 0, O_LIST_OPS }, { "version", 0, 0, O_VERSION },
-	{ "help", 0, 0, O_HELP }, { "target", 1, 0, O_TARGET }, { "arch", 1, 0, O_ARCH }, { "pack", 1, 0, O_PACK }, { "calibrate", 0, 0, O_CALIBRATE },
-	{ "machine-file", 1, 0, O_MACHINE_FILE },
-	{ "capacity", 1, 0, O_CAPACITY }, { "seconds", 1, 0, O_SECONDS },
-	{ "curve", 0, 0, O_CURVE }, { "explain", 0, 0, O_EXPLAIN }, { "svg", 1, 0, O_SVG }, { "report", 1, 0, O_REPORT },
-	{ 0, 0, 0, 0 },
-};
-
-/* One option that only prints and ends the program; -1 when it is none. */
-static int answer(int opt)
-{
-	switch (opt) {
-	case O_LIST_PASSES:
-		list_passes();
-		return EXIT_DONE;
-	case O_LIST_OPS:
-		list_ops();
-		return EXIT_DONE;
-	case O_VERSION:
-		puts("dlc 0.1");
-		return EXIT_DONE;
-	case O_HELP:
-	case 'h':
-		fputs(usage_text, stdout);
-		return EXIT_DONE;
-	default:
-		return -1;
-	}
-}
-
-static bool set_plan_option(Command *c, int opt, const char *arg)
-{
-	PlannerOptions *p = &c->o.plan;
-	int64_t n;
-
-	switch (opt) {
-	case O_BUDGET:
-		c->o.auto_budget = strcmp(arg, "auto") == 0;
-		return c->o.auto_budget || parse_budget(arg, &p->budget);
-	case O_MIN_BUDGET: c->o.min_budget = true; return true;
-	case O_CURVE: c->o.curve = true; return true;
-	case O_EXPLAIN: c->o.explain = true; return true;
-	case O_MICRO: return parse_count("micro-batch", arg, 1, INT32_MAX, &p->micro_batch);
-	case O_CHUNKS: return parse_count("chunks", arg, 1, CHUNK_MOST, &p->chunks);
-	case O_NO_RECOMPUTE: p->recompute = false; return true;
-	case O_ALLOW_STATS: p->allow_microbatch_stats = true; return true;
-	case O_SLOWDOWN: return parse_slowdown(arg, &p->max_slowdown);
-	case O_MACHINE: c->o.machine = arg; return true;
-	case O_THREADS:
-		if (!parse_count("threads", arg, 1, 1024, &n))
-			return false;
-		c->o.threads = (int)n;
-		return true;
-	case O_IN_BACKWARD:
-		if (strcmp(arg, "on") != 0 && strcmp(arg, "off") != 0) {
-			usage_error("--optimizer-in-backward: expected on or off, got '%s'", arg);
-			return false;
-		}
-		p->optimizer_in_backward = strcmp(arg, "on") == 0;
-		return true;
-	default: return true;
-	}
-}
-
-static bool set_option(Command *c, int opt, const char *arg)
-{
-	Options *o = &c->o;
-	int64_t n;
-
-	switch (opt) {
-	case 'o': o->output = arg; return true;
-	case 'D': vec_push(c->arena, &o->defines, arg); return true;
-	case O_TARGET: o->target = arg; return true;
-	case O_ARCH: o->arch = arg; return true;
-	case O_PACK: o->pack = arg; return true;
-	case O_CALIBRATE: o->calibrate = true; return true;
-	case O_MACHINE_FILE: o->machine_file = arg; return true;
-	case O_CAPACITY: return parse_capacity(arg, &o->capacity);
-	case O_SECONDS: return parse_seconds(arg, &o->seconds);
-	case O_PRECISION: o->front.precision = c->cx.precision = arg; return true;
-	case O_SEED:
-		if (!parse_count("seed", arg, 1, INT64_MAX, &n))
-			return false;
-		o->front.seed = (uint64_t)n;
-		return true;
-	case O_NO_BUILD: o->no_build = true; return true;
-	case O_KEEP: o->keep_sources = true; return true;
-	case O_DEBUG: o->debug = true; return true;
-	case O_JSON: o->json = arg; return true;
-	case O_SVG: o->svg = arg; return true;
-	case O_REPORT: o->page = arg; return true;
-	case O_QUIET: o->quiet = true; return true;
-	case O_EMIT: o->emit = arg; return true;
-	case O_STOP: o->stop_after = arg; return true;
-	case O_PASSES: o->passes = arg; return true;
-	case O_CHECK: o->check_plan = true; return true;
-	case O_PRINT_AFTER: c->cx.print_after = arg; return true;
-	case O_PRINT_ALL: c->cx.print_after_all = true; return true;
-	case O_PRINT_CHANGED: c->cx.print_changed = true; return true;
-	case O_TIME: c->cx.time_passes = true; return true;
-	case O_VERIFY: c->cx.verify_each = true; return true;
-	default: return set_plan_option(c, opt, arg);
-	}
-}
-
-/* --target, --arch, and what --emit asks of them. */
-static int check_target(Command *c)
-{
-	Options *o = &c->o;
-	const Backend *b = backend_find(o->target);
-
-	if (!b)
-		return usage_error("--target: '%s' is not built in (%s are)", o->target, backend_names());
-	if (o->arch && !b->archs)
-		return usage_error("--arch: target %s builds for the machine at hand", o->target);
-	if (!o->arch && b->archs)
-		o->arch = arena_strndup(c->arena, b->archs, strcspn(b->archs, ","));
-	if (o->arch && !backend_machine(c->arena, b, o->arch))
-		return usage_error("--arch: expected one of %s, got '%s'", b->archs, o->arch);
-	if (o->emit && (strcmp(o->emit, "c") == 0 || strcmp(o->emit, "cuda") == 0) && strcmp(o->emit, b->source) != 0)
-		return usage_error("--emit=%s: target %s has --emit=%s", o->emit, o->target, b->source);
-	if (o->emit && strcmp(o->emit, "launches") == 0 && !b->print_launches)
-		return usage_error("--emit=launches: target %s starts nothing on a device", o->target);
-	if (o->calibrate && b->archs)
-		return usage_error("--calibrate measures this machine's processor: there are profiles for target %s (--machine)",
-		                   o->target);
-	return -1;
-}
-
-static int check_names(Command *c)
-{
-	const Options *o = &c->o;
-
-	static const char *const emits[] = { "ir", "dot", "plan", "launches", "c", "cuda" };
-	bool known = !o->emit;
-
-	for (size_t i = 0; i < sizeof emits / sizeof *emits && o->emit; i++)
-		known |= strcmp(o->emit, emits[i]) == 0;
-	if (!known)
-		return usage_error("--emit: expected ir, dot, plan, launches, c or cuda, got '%s'", o->emit);
-	if (o->stop_after && !pass_find(o->stop_after))
-		return usage_error("--stop-after: there is no pass '%s' (--list-passes names them)", o->stop_after);
-	if (c->cx.print_after && !pass_find(c->cx.print_after))
-		return usage_error("--print-after: there is no pass '%s' (--list-passes names them)", c->cx.print_after);
-	return check_target(c);
-}
-
-/* An option that getopt_long does not take: unknown, one of several that begin so, or with a value where none is wanted or
- * without one. `given` is the argument, `--NAME` or `--NAME=VALUE` for long ones. */
-static int option_error(Command *c, int opt, const char *given)
-{
-	const char *name = arena_strndup(c->arena, given, strcspn(given, "="));
-	Suggest s = suggest_start(name);
-
-	if (optopt != 0 && optopt < 256) /* a short one, perhaps among others; a byte, so perhaps negative */
-		name = optopt > ' ' && optopt < 127 ? arena_printf(c->arena, "-%c", optopt)
-		                                     : arena_printf(c->arena, "-\\x%02x", (unsigned)optopt & 0xff);
-	if (opt == ':')
-		return usage_error("'%s' needs a value", name);
-	if (optopt >= 256)
-		return usage_error("'%s' takes no value", name);
-	for (const struct option *o = long_options; o->name && optopt == 0; o++)
-		suggest_try(&s, arena_printf(c->arena, "--%s", o->name));
-	return s.best ? usage_error("unknown option '%s': did you mean '%s'?", name, s.best)
-	              : usage_error("unknown option '%s'", name);
-}
-
-/* Fills the options; an exit code, or -1 to go on. */
-static int read_options(Command *c, int argc, char **argv)
-{
-	int opt;
-
-	opterr = 0; /* messages are ours */
-	c->o.target = "cpu";
-	c->o.seconds = 2;
-	c->o.plan = (PlannerOptions){ .budget = INT64_MAX, .recompute = true, .optimizer_in_backward = -1, .max_slowdown = 10 };
-	while ((opt = getopt_long(argc, argv, ":o:D:h", long_options, NULL)) != -1) {
-		int code = answer(opt);
-
-		if (code >= 0)
-			return code;
-		if (opt == '?' || opt == ':')
-			return option_error(c, opt, argv[optind - 1]);
-		if (!set_option(c, opt, optarg))
-			return EXIT_USAGE;
-	}
-	if (c->o.threads == 0)
-		c->o.threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
-	if (c->o.pack)
-		return optind < argc ? usage_error("--pack takes one file: what is '%s'?", argv[optind]) : -1;
-	if (c->o.calibrate)
-		return optind < argc ? usage_error("--calibrate takes no model: what is '%s'?", argv[optind]) : check_names(c);
-	if (optind >= argc)
-		return usage_error("expected a model (MODEL.dl) or a graph (GRAPH.ir)");
-	if (optind + 1 < argc)
-		return usage_error("one model at a time: what is '%s'?", argv[optind + 1]);
-	c->o.input = argv[optind];
-	c->o.front.defines = c->o.defines.at;
-	c->o.front.ndefines = (int)c->o.defines.len;
-	return check_names(c);
 }
 
 /* ---- stages ---- */
@@ -925,29 +578,49 @@ static bool choose_budget(Command *c)
 	return c->o.plan.budget >= 0;
 }
 
+/* What passes know of the command line and of the back end. */
+static void set_context(Command *c)
+{
+	const Options *o = &c->o;
+	const Backend *b = c->backend;
+
+	c->caps = (Capabilities){ .threads = o->threads, .strided_attention = b->strided_attention, .workspace = b->workspace,
+		                  .fusable = b->fusable, .accumulates = b->accumulates };
+	c->cx.caps = &c->caps;
+	c->cx.precision = o->front.precision;
+	c->cx.print_after = o->print_after;
+	c->cx.print_after_all = o->print_after_all;
+	c->cx.print_changed = o->print_changed;
+	c->cx.time_passes = o->time_passes;
+	c->cx.verify_each = o->verify_each;
+}
+
+/* What passes that are run by hand know of the plan. */
+static void set_plan(PassCtx *cx, const PlannerOptions *o)
+{
+	cx->budget = o->budget;
+	cx->micro_batch = o->micro_batch;
+	cx->chunks = o->chunks;
+	cx->recompute = o->recompute;
+	cx->allow_microbatch_stats = o->allow_microbatch_stats;
+	cx->optimizer_in_backward = o->optimizer_in_backward != 0;
+}
+
 static int run(Command *c, int argc, char **argv)
 {
-	int code = read_options(c, argc, argv);
+	int code = read_options(&c->o, c->arena, argc, argv);
 
 	if (code >= 0)
 		return code;
 	if (c->o.pack)
 		return pack(c);
 	c->backend = backend_find(c->o.target);
-	c->caps = (Capabilities){ .threads = c->o.threads, .strided_attention = c->backend->strided_attention,
-		                  .workspace = c->backend->workspace, .fusable = c->backend->fusable,
-		                  .accumulates = c->backend->accumulates };
-	c->cx.caps = &c->caps;
+	set_context(c);
 	if (c->o.calibrate)
 		return measure_machine(c);
 	if (!choose_machine(c) || (c->o.auto_budget && !choose_budget(c)))
 		return EXIT_USAGE;
-	c->cx.micro_batch = c->o.plan.micro_batch;
-	c->cx.chunks = c->o.plan.chunks;
-	c->cx.allow_microbatch_stats = c->o.plan.allow_microbatch_stats;
-	c->cx.optimizer_in_backward = c->o.plan.optimizer_in_backward != 0;
-	c->cx.recompute = c->o.plan.recompute;
-	c->cx.budget = c->o.plan.budget;
+	set_plan(&c->cx, &c->o.plan);
 	code = read_module(c);
 	if (code >= 0)
 		return code;
