@@ -2,6 +2,8 @@
  *
  *     cuda_kernels version            the version of NVRTC; fails where there is none
  *     cuda_kernels compile ARCH..     NVRTC compiles every kernel, and none needs local memory
+ *     cuda_kernels planted            attention in 16 bits with probabilities (and what is like them in its gradients) that
+ *                                     are four units of rounding off: each case is a fault
  *     cuda_kernels run [NAME]         the driver runs them (a GPU, or tests/cudasim); fused results equal the
  *                                     interpreter's, fused equals unfused bit for bit, no byte outside of results,
  *                                     assigned variables and workspaces is touched
@@ -80,6 +82,21 @@ static void choose_cases(Test *t, const char *name)
 
 /* ---- compiling ---- */
 
+/* What is planted: a factor of 1 + 2^-6 in bf16, 1 + 2^-9 in f16. */
+static const char right[] = "E::pack2(t[e * 2], t[e * 2 + 1])";
+static const char wrong[] = "E::pack2(t[e * 2] * DL_OFF, t[e * 2 + 1] * DL_OFF)";
+static const char factor[] = "#define DL_OFF (E::load(E::store(1.001953125f)) == 1.0f ? 1.015625f : 1.001953125f)\n";
+
+static const char *plant(Test *t, const char *text)
+{
+	const char *at = strstr(text, right);
+	if (!at || strstr(at + 1, right)) {
+		printf("FAIL planted: the place is not found\n");
+		exit(1);
+	}
+	return arena_printf(t->a, "%s%.*s%s%s", factor, (int)(at - text), text, wrong, at + sizeof right - 1);
+}
+
 static const char *unit_text(Test *t, int unit)
 {
 	char *text = NULL;
@@ -92,7 +109,7 @@ static const char *unit_text(Test *t, int unit)
 	fclose(f);
 	const char *copy = arena_strndup(t->a, text, len);
 	free(text);
-	return copy;
+	return t->planted ? plant(t, copy) : copy;
 }
 
 static int compile_unit(void *ctx)
@@ -248,12 +265,22 @@ static unsigned char *run(Gpu *g, Func *f, const char *name, const char *how)
 	return arena;
 }
 
+/* Attention alone: tensor cores take one factor of its sums' terms in 16 bits. */
+static bool rounds_factors(const Case *c)
+{
+	for (const Node *n = c->plain->body->first; n; n = n->next)
+		if (n->op == OP_attention || n->op == OP_attention_grad)
+			return true;
+	return false;
+}
+
 static void check_case(Gpu *g, const Case *c)
 {
 	Test *t = &g->t;
-	InterpEnv env;
+	InterpEnv env, terms;
 	int64_t n1, n2;
-	if (!reference(t, c, &env, c->fused))
+	bool rounds = rounds_factors(c);
+	if (!reference(t, c, &env, c->fused, false) || (rounds && !reference(t, c, &terms, c->fused, true)))
 		return;
 	unsigned char *arena = run(g, c->plain, c->name, "plain");
 	unsigned char *plain = results(t, c->plain, arena, &n1);
@@ -264,14 +291,34 @@ static void check_case(Gpu *g, const Case *c)
 		if (n->op != OP_output)
 			continue;
 		const InterpSlot *s = interp_find(env.outputs, ir_str(n, "name"));
-		compare(t, c, s->name, s->type.dtype, arena + emit_offset(t->m, n->arg[0]), s->v, type_elems(&s->type));
+		compare(t, c, s->name, s->type.dtype, arena + emit_offset(t->m, n->arg[0]), s->v,
+			rounds ? interp_find(terms.outputs, s->name)->v : NULL, type_elems(&s->type));
 	}
 	for (const Var *v = t->m->vars; v; v = v->next)
-		compare(t, c, v->name, v->type.dtype, arena + v->offset, interp_find(env.vars, v->name)->v, type_elems(&v->type));
+		compare(t, c, v->name, v->type.dtype, arena + v->offset, interp_find(env.vars, v->name)->v, NULL, type_elems(&v->type));
 	same_bytes(t, c, "fused against unfused", plain, fused, n1 < n2 ? n1 : n2);
 	free(arena);
 	free(plain);
 	free(fused);
+}
+
+/* Counts the cases in which what is planted is found. */
+static void check_planted(Gpu *g)
+{
+	Test *t = &g->t;
+	int found = 0, missed = 0;
+	for (int i = 0; i < t->ncases; i++) {
+		const char *name = t->at[i].name;
+		if (strchr(name, '/') || !strstr(name, "f16"))
+			continue;
+		t->failed = 0;
+		check_case(g, &t->at[i]);
+		*(t->failed ? &found : &missed) += 1;
+		if (!t->failed)
+			printf("FAIL %s: what is planted is not found\n", name);
+	}
+	t->passed = found;
+	t->failed = missed + (found == 0);
 }
 
 static void run_all(Gpu *g)
@@ -289,7 +336,9 @@ static void run_all(Gpu *g)
 	for (int i = 0; i < UNITS; i++)
 		if (g->d.load(&g->module[i], g->unit[i].result.cubin) != 0)
 			fault(t, "module", "cannot be loaded");
-	for (int i = 0; i < t->ncases; i++)
+	if (t->planted)
+		check_planted(g);
+	for (int i = 0; i < t->ncases && !t->planted; i++)
 		check_case(g, &t->at[i]);
 }
 
@@ -311,14 +360,15 @@ int main(int argc, char **argv)
 	Test *t = &g->t;
 	char why[NVRTC_WHY];
 	bool compiles = argc > 2 && strcmp(argv[1], "compile") == 0;
-	if (!compiles && (argc < 2 || strcmp(argv[1], "run") != 0)) {
-		fputs("usage: cuda_kernels version | compile ARCH.. | run [NAME]\n", stderr);
+	t->planted = argc == 2 && strcmp(argv[1], "planted") == 0;
+	if (!compiles && !t->planted && (argc < 2 || strcmp(argv[1], "run") != 0)) {
+		fputs("usage: cuda_kernels version | compile ARCH.. | planted | run [NAME]\n", stderr);
 		return 2;
 	}
 	make_cases(t, "cuda");
 	add_shapes(t);
 	add_random(t, RANDOM, 1);
-	choose_cases(t, compiles ? NULL : argv[2]);
+	choose_cases(t, compiles ? NULL : t->planted ? "attention" : argv[2]);
 	g->lib = nvrtc_open(t->a, why);
 	t->e = emit_module(t->a, t->m, &cuda_printer, "sm_80");
 	if (!g->lib || !t->e)

@@ -505,7 +505,7 @@ static bool run_node(Run *r, Node *n)
 	case K_REGION: return n->op == OP_yield || run_region(r, n);
 	case K_MATRIX:
 	case K_KERNEL:
-		if (interp_kernel(n))
+		if (interp_kernel(n, r->env->magnitudes))
 			return true;
 		break;
 	default: break;

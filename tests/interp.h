@@ -23,6 +23,9 @@ typedef struct InterpEnv {
 	int64_t step;
 	int64_t base; /* samples before the first one of the function's batch */
 	InterpSlot *vars, *inputs, *outputs;
+	/* Results of attention and its gradient are the sums of the magnitudes of their last sums' terms: what rounding
+	 * one factor of each term can cost is a share of that. */
+	bool magnitudes;
 	char error[256]; /* why interp_func returned false */
 } InterpEnv;
 
@@ -46,7 +49,7 @@ void interp_philox(uint64_t element, uint32_t stream, uint32_t step, uint64_t se
 		   uint32_t out[2]);
 
 /* For the interpreter's own files: K_MATRIX and K_KERNEL ops; false where the op is unknown.
- * Operands and results are in Value.aux; results are zeroed. */
-bool interp_kernel(const Node *n);
+ * Operands and results are in Value.aux; results are zeroed. magnitudes: as in InterpEnv. */
+bool interp_kernel(const Node *n, bool magnitudes);
 
 #endif

@@ -159,7 +159,7 @@ static void embedding_grad(const Value *table, const Value *at, const double *dy
 typedef struct Attention {
 	int64_t B, Tq, Tk, heads, kv, D, window;
 	double scale;
-	bool causal;
+	bool causal, magnitudes;
 	const double *mask; /* [B,Tk], or NULL */
 } Attention;
 
@@ -177,6 +177,12 @@ static Attention attention_of(const Node *n)
 	a.causal = ir_int(n, "causal") != 0;
 	a.scale = ir_float(n, "scale") != 0 ? ir_float(n, "scale") : 1 / sqrt((double)a.D);
 	return a;
+}
+
+/* A term of a result. */
+static double term(const Attention *a, double x)
+{
+	return a->magnitudes ? fabs(x) : x;
 }
 
 static double dot(const double *x, const double *y, int64_t n)
@@ -224,7 +230,7 @@ static void attention_row(const Node *n, const Attention *a, int64_t b, int64_t 
 			continue;
 		double p = exp(a->scale * dot(q, key_row(n->arg[1], a, b, j, h), a->D) - lse);
 		for (int64_t d = 0; d < a->D; d++)
-			o[d] += p * key_row(n->arg[2], a, b, j, h)[d];
+			o[d] += term(a, p * key_row(n->arg[2], a, b, j, h)[d]);
 	}
 }
 
@@ -241,16 +247,17 @@ static void attention_grad_row(const Node *n, const Attention *a, int64_t b, int
 		double p = exp(a->scale * dot(q, k, a->D) - lse);
 		double ds = p * (dot(go, v, a->D) - delta) * a->scale;
 		for (int64_t d = 0; d < a->D; d++) {
-			head_row(n->res[0], a, b, i, h)[d] += ds * k[d];
-			key_row(n->res[1], a, b, j, h)[d] += ds * q[d];
-			key_row(n->res[2], a, b, j, h)[d] += p * go[d];
+			head_row(n->res[0], a, b, i, h)[d] += term(a, ds * k[d]);
+			key_row(n->res[1], a, b, j, h)[d] += term(a, ds * q[d]);
+			key_row(n->res[2], a, b, j, h)[d] += term(a, p * go[d]);
 		}
 	}
 }
 
-static void attention(const Node *n)
+static void attention(const Node *n, bool magnitudes)
 {
 	Attention a = attention_of(n);
+	a.magnitudes = magnitudes;
 	for (int64_t b = 0; b < a.B; b++)
 		for (int64_t h = 0; h < a.heads; h++)
 			for (int64_t i = 0; i < a.Tq; i++)
@@ -258,7 +265,7 @@ static void attention(const Node *n)
 						       : attention_grad_row)(n, &a, b, h, i);
 }
 
-bool interp_kernel(const Node *n)
+bool interp_kernel(const Node *n, bool magnitudes)
 {
 	Value *const *x = n->arg, *y = n->res[0];
 	switch ((int)n->op) {
@@ -273,7 +280,7 @@ bool interp_kernel(const Node *n)
 	case OP_embedding: embedding(x[0], x[1], data(y)); break;
 	case OP_embedding_grad: embedding_grad(y, x[0], data(x[1])); break;
 	case OP_attention:
-	case OP_attention_grad: attention(n); break;
+	case OP_attention_grad: attention(n, magnitudes); break;
 	default: return false;
 	}
 	for (int64_t i = 0; ir_acc(n) && i < type_elems(&y->type); i++)

@@ -9,12 +9,14 @@
 void fault(Test *t, const char *name, const char *fmt, ...)
 {
 	va_list ap;
+	t->failed++;
+	if (t->planted)
+		return;
 	va_start(ap, fmt);
 	printf("FAIL %s: ", name);
 	vprintf(fmt, ap);
 	putchar('\n');
 	va_end(ap);
-	t->failed++;
 }
 
 /* ---- one kernel an op ---- */
@@ -844,35 +846,42 @@ static bool is_exact(const Func *f)
 	return true;
 }
 
-/* Relative and of the largest element. Where ops of 16-bit results follow each other, a difference
- * of one unit goes on. */
-static void tolerances(const Case *c, DType d, double *own, double *whole)
+/* Shares of an element, of the largest element, and of the magnitudes of an element's terms. */
+typedef struct Tolerance {
+	double own, whole, terms;
+} Tolerance;
+
+/* Where ops of 16-bit results follow each other, a difference of one unit goes on.
+ *
+ * Sums whose terms have a factor rounded to 16 bits (attention: exp(score - max) times v, as tensor cores take it; the gradients alike): rounding
+ * to nearest changes a factor by at most half a unit of itself, so the sum by half a unit of the sum of |term|, which is
+ * more than any share of the sum itself where terms cancel. Storing the sum, and the interpreter's own, are half a unit of the
+ * element each. What f32 loses is the f32 tolerance. */
+static Tolerance tolerances(const Case *c, DType d, bool terms)
 {
 	bool narrow = strstr(c->name, "f16") != NULL; /* of bf16 too */
-	double unit = strstr(c->name, "bf16") ? 0x1p-7 : 0x1p-10;
-	*own = *whole = d == DT_F64 ? 1e-11 : dtype_is_float(d) ? 2e-5 : 0;
+	double unit = strstr(c->name, "bf16") ? 0x1p-7 : 0x1p-10, f32 = d == DT_F64 ? 1e-11 : dtype_is_float(d) ? 2e-5 : 0;
 	if (!narrow || !dtype_is_float(d))
-		return;
+		return (Tolerance){ f32, f32, 0 };
 	if (is_exact(c->plain))
-		*own = *whole = 0;
-	else if (strchr(c->name, '/')) /* a composite */
-		*own = *whole = 4 * unit;
-	else
-		*own = dtype_bytes(d) == 2 ? unit : 2e-5;
+		return (Tolerance){ 0, 0, 0 };
+	if (strchr(c->name, '/')) /* a composite */
+		return (Tolerance){ 4 * unit, 4 * unit, 0 };
+	return (Tolerance){ dtype_bytes(d) == 2 ? unit : f32, f32, terms && dtype_bytes(d) == 2 ? unit / 2 : 0 };
 }
 
 void compare(Test *t, const Case *c, const char *what, DType d, const unsigned char *got,
-		    const double *want, int64_t n)
+		    const double *want, const double *terms, int64_t n)
 {
-	double largest = 0, own, whole;
-	tolerances(c, d, &own, &whole);
+	double largest = 0;
+	Tolerance x = tolerances(c, d, terms != NULL);
 	for (int64_t i = 0; i < n; i++)
 		if (isfinite(want[i]) && fabs(want[i]) > largest)
 			largest = fabs(want[i]);
 	for (int64_t i = 0; i < n; i++) {
 		double g = load(d, got, i);
 		if ((isnan(g) && isnan(want[i])) || g == want[i] ||
-		    fabs(g - want[i]) <= own * fabs(want[i]) + whole * largest)
+		    fabs(g - want[i]) <= x.own * fabs(want[i]) + x.whole * largest + (terms ? x.terms * terms[i] : 0))
 			continue;
 		fault(t, c->name, "%s[%lld]: expected %.17g, got %.17g", what, (long long)i,
 		      want[i], g);
@@ -881,11 +890,9 @@ void compare(Test *t, const Case *c, const char *what, DType d, const unsigned c
 	t->passed++;
 }
 
-bool reference(Test *t, const Case *c, InterpEnv *env, Func *f)
+bool reference(Test *t, const Case *c, InterpEnv *env, Func *f, bool magnitudes)
 {
-	*env = (InterpEnv){
-		.arena = t->a, .seed = moment.seed, .step = moment.step, .base = moment.base
-	};
+	*env = (InterpEnv){ .arena = t->a, .seed = moment.seed, .step = moment.step, .base = moment.base, .magnitudes = magnitudes };
 	for (const Var *v = t->m->vars; v; v = v->next) {
 		InterpSlot *s = interp_slot(env, &env->vars, v->name, &v->type);
 		for (int64_t i = 0; i < type_elems(&v->type); i++)

@@ -126,7 +126,7 @@ static void check_case(Cpu *cpu, const Case *c)
 	Test *t = &cpu->t;
 	InterpEnv env;
 	int64_t n1, n2, n3;
-	if (!reference(t, c, &env, c->fused))
+	if (!reference(t, c, &env, c->fused, false))
 		return;
 	unsigned char *arena = run(cpu, c->plain, 1, c->name, "plain");
 	unsigned char *plain = results(t, c->plain, arena, &n1);
@@ -140,12 +140,12 @@ static void check_case(Cpu *cpu, const Case *c)
 		if (n->op != OP_output)
 			continue;
 		const InterpSlot *s = interp_find(env.outputs, ir_str(n, "name"));
-		compare(t, c, s->name, s->type.dtype, arena + emit_offset(t->m, n->arg[0]), s->v,
+		compare(t, c, s->name, s->type.dtype, arena + emit_offset(t->m, n->arg[0]), s->v, NULL,
 			type_elems(&s->type));
 	}
 	for (const Var *v = t->m->vars; v; v = v->next)
 		compare(t, c, v->name, v->type.dtype, arena + v->offset,
-			interp_find(env.vars, v->name)->v, type_elems(&v->type));
+			interp_find(env.vars, v->name)->v, NULL, type_elems(&v->type));
 	free(arena);
 	bool library = !strstr(c->name, "f64") && !strstr(c->name, "/") &&
 		       (strncmp(c->name, "matmul", 6) == 0 || strncmp(c->name, "conv", 4) == 0);

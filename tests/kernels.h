@@ -22,6 +22,7 @@ typedef struct Test {
 	Capabilities caps;
 	Case at[MAX_CASES];
 	int ncases, passed, failed;
+	bool planted; /* faults are wanted: counted, not said */
 	Emit *e;
 } Test;
 
@@ -45,9 +46,11 @@ void fill_arena(const Test *t, const Func *f, unsigned char *arena, int64_t byte
 bool guards_hold(const Test *t, const Func *f, const unsigned char *arena);
 const EmitFunc *find_func(const Test *t, const Func *f);
 
-/* Runs the interpreter; false after a fault. */
-bool reference(Test *t, const Case *c, InterpEnv *env, Func *f);
-void compare(Test *t, const Case *c, const char *what, DType d, const unsigned char *got, const double *want, int64_t n);
+/* Runs the interpreter (magnitudes: InterpEnv's); false after a fault. */
+bool reference(Test *t, const Case *c, InterpEnv *env, Func *f, bool magnitudes);
+/* terms: NULL, or for each element the magnitudes of its terms, one factor of each of which may be rounded to d. */
+void compare(Test *t, const Case *c, const char *what, DType d, const unsigned char *got, const double *want, const double *terms,
+	     int64_t n);
 void same_bytes(Test *t, const Case *c, const char *what, const unsigned char *a, const unsigned char *b, int64_t bytes);
 /* What a function leaves: outputs in order, then variables; malloc'd. */
 unsigned char *results(Test *t, const Func *f, const unsigned char *arena, int64_t *bytes);
