@@ -158,7 +158,8 @@ void cuda_set_width(CudaPrinter *c, int width, bool running)
 	c->running = running;
 	for (int i = 0; i < c->p.l->ninstrs; i++) {
 		const LoopInstr *x = &c->p.l->instr[i];
-		c->staged[i] = x->op == LI_LOAD && x->level >= 2 && by_words(c, &x->index, c->p.fused->arg[x->operand]);
+		bool words = x->op == LI_LOAD && x->level >= 2 && by_words(c, &x->index, c->p.fused->arg[x->operand]);
+		c->stage[i] = words ? i : -1;
 	}
 }
 
@@ -167,6 +168,37 @@ void cuda_set_width(CudaPrinter *c, int width, bool running)
 static bool in_row(const LoopInstr *x) { return x->op != LI_REDUCE && x->level >= 2; }
 
 static unsigned lowest_bit(unsigned v) { return v & (~v + 1u); }
+
+/* Whether no element has both. */
+static bool exclude(const LoopIndex *x, const LoopIndex *y)
+{
+	for (int i = 0; i < x->nguards; i++)
+		for (int k = 0; k < y->nguards; k++) {
+			const LoopGuard *g = &x->guard[i], *h = &y->guard[k];
+			if (g->dim == h->dim && (g->hi <= h->lo || h->hi <= g->lo))
+				return true;
+		}
+	return false;
+}
+
+/* Loads that exclude one another (a concatenation's pieces, up to 64 of them) share registers: what a load holds where its guard
+ * fails is never read. */
+static void share_registers(CudaPrinter *c)
+{
+	const Loop *l = c->p.l;
+	for (int i = 0; i < l->ninstrs; i++) {
+		c->stage[i] = c->stage[i] < 0 ? -1 : i;
+		for (int first = 0; c->stage[i] == i && first < i; first++) {
+			const LoopInstr *x = &l->instr[i], *y = &l->instr[first];
+			bool fits = c->stage[first] == first && x->dtype == y->dtype && c->want[i] == c->want[first] &&
+				    c->keep[i] == c->keep[first];
+			for (int k = first; k < i && fits; k++)
+				fits = c->stage[k] != first || exclude(&x->index, &l->instr[k].index);
+			if (fits)
+				c->stage[i] = first;
+		}
+	}
+}
 
 void cuda_set_wants(CudaPrinter *c)
 {
@@ -182,6 +214,7 @@ void cuda_set_wants(CudaPrinter *c)
 			if (x->arg[k] >= 0)
 				c->want[x->arg[k]] |= at;
 	}
+	share_registers(c);
 }
 
 /* Whether instruction i is evaluated in a phase, and not read from where it was kept. */
@@ -226,10 +259,13 @@ static void print_move(CudaPrinter *c, const char *reg, const char *memory, cons
 	p->last = "b";
 	const char *index = c->running && p->l->kind == LOOP_MAP ? "b" : print_index(p, x);
 	const char *at = arena_printf(p->a, "%s + %s", memory, index), *guard = print_guard(p, x);
-	const char *whole = u->whole ? u->whole : guard;
-	if (*whole)
-		print_line(p, "if (%s)", whole);
-	print_line(p, "%sdl_move<%d>(%s, %s);", *whole ? "\t" : "", bytes, load ? reg : at, load ? at : reg);
+	if (*guard)
+		print_line(p, "if (%s) {", guard);
+	if (u->whole)
+		print_line(p, "if (%s)", u->whole);
+	print_line(p, "%sdl_move<%d>(%s, %s);", u->whole ? "\t" : "", bytes, load ? reg : at, load ? at : reg);
+	if (*guard && !u->whole)
+		print_line(p, "}");
 	if (!u->whole)
 		return;
 	const char *element = arena_printf(p->a, "(%s)[e]", at), *own = arena_printf(p->a, "%s[e]", reg);
@@ -239,17 +275,20 @@ static void print_move(CudaPrinter *c, const char *reg, const char *memory, cons
 	print_line(p, "\tif (%s)", u->inside);
 	print_line(p, "\t\t%s = %s;", load ? own : element, load ? element : own);
 	print_line(p, "}");
+	if (*guard)
+		print_line(p, "}");
 }
 
 static void print_loads(CudaPrinter *c, const CudaUnit *u)
 {
 	for (int i = 0; i < c->p.l->ninstrs; i++) {
 		const LoopInstr *x = &c->p.l->instr[i];
-		if (!c->staged[i] || !evaluates(c, i, u->phase))
+		if (c->stage[i] < 0 || !evaluates(c, i, u->phase))
 			continue;
 		bool part = u->whole || x->index.nguards > 0;
-		print_line(&c->p, "__align__(16) %s x%d[%d]%s;", print_ctype(x->dtype), i, c->width, part ? " = { 0 }" : "");
-		print_move(c, arena_printf(c->p.a, "x%d", i), arena_printf(c->p.a, "a%d", x->operand), &x->index, x->dtype,
+		if (c->stage[i] == i)
+			print_line(&c->p, "__align__(16) %s x%d[%d]%s;", print_ctype(x->dtype), i, c->width, part ? " = { 0 }" : "");
+		print_move(c, arena_printf(c->p.a, "x%d", c->stage[i]), arena_printf(c->p.a, "a%d", x->operand), &x->index, x->dtype,
 			   true, u);
 	}
 }
@@ -498,10 +537,10 @@ KernelText cuda_group_text(Arena *a, const Node *fused, const Loop *l, int64_t m
 		.itype = fits_32_bits(l) ? "int" : "int64_t",
 		.members = members,
 	};
-	c.staged = ARENA_ARRAY(a, l->ninstrs, bool);
+	c.stage = ARENA_ARRAY(a, l->ninstrs, int);
 	c.keep = ARENA_ARRAY(a, l->ninstrs, bool);
 	c.want = ARENA_ARRAY(a, l->ninstrs, unsigned);
-	c.p.staged = c.staged;
+	c.p.stage = c.stage;
 	if (l->kind == LOOP_MAP)
 		print_map(&c);
 	else if (l->kind == LOOP_ROW)

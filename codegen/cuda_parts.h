@@ -16,7 +16,7 @@ typedef struct CudaPrinter {
 	Printer p;
 	const char *itype; /* of indices: "int" where they fit, else "int64_t" */
 	int width;
-	bool *staged;       /* loads that go through x<i>[] */
+	int *stage;         /* loads that go through x<stage>[], or -1: through their own, or with others of which one at most is there */
 	unsigned *want;     /* by instruction inside of the row: phases in which it is evaluated or read */
 	bool *keep;         /* evaluated in its first phase, kept in q<i>[] for the others */
 	const char *lane;   /* index into q<i>[] */
@@ -36,9 +36,9 @@ bool cuda_side_by_side(const CudaPrinter *c, const LoopIndex *x, Value *v, int w
 /* The same where rows follow each other without a gap and units begin at multiples of the width from the first row's
  * start, whatever row they are in. */
 bool cuda_side_by_side_running(const CudaPrinter *c, const LoopIndex *x, Value *v, int width);
-/* Sets `width`, `running` and what is staged. */
+/* Sets `width` and `running`, and what is staged, each load by itself. */
 void cuda_set_width(CudaPrinter *c, int width, bool running);
-/* Sets `want` for what is kept. */
+/* Sets `want` for what is kept, and which loads share registers. */
 void cuda_set_wants(CudaPrinter *c);
 /* Instructions of level 0 (`top`), and those of a row that are ready in a phase. */
 void cuda_print_top(CudaPrinter *c);

@@ -217,8 +217,8 @@ static bool attention_launch(Arena *a, const Node *n, const Heads *h, Product p,
 	int64_t grid = h->B * (p == GRAD_KV ? h->KV : h->H) * blocks(p == GRAD_KV ? h->TK : h->T, block_rows(n, t)) * t->parts;
 	const char *body = arena_printf(a, "\t%s<%s,\n\t\t%s, %d, %d>(\n\t\t%s%s);\n", name[p], engine(a, n, h, t), heads_text(a, h), t->warps,
 					t->stages, args, print_literal(a, DT_F32, (double)h->scale));
-	/* Two blocks a processor: the compiler else spills a little to fit three or four. */
-	const char *bounds = narrow(n) ? arena_printf(a, "%d, 2", t->warps * 32) : arena_printf(a, "%d", t->warps * 32);
+	/* Blocks of a processor that are enough: the compiler else spills a little to fit more of them. */
+	const char *bounds = arena_printf(a, "%d, %d", t->warps * 32, narrow(n) ? 2 : 1);
 	return add_bounded(a, out, n, grid, t->warps * 32, attention_shared(n, h, p, t), bounds, body);
 }
 

@@ -304,9 +304,9 @@ const char *print_instr(const Printer *p, const LoopInstr *x)
 	switch (x->op) {
 	case LI_LOAD: {
 		int i = (int)(x - p->l->instr);
-		bool staged = p->staged && p->staged[i];
+		bool staged = p->stage && p->stage[i] >= 0;
 		const char *s =
-		    staged ? arena_printf(p->a, "x%d[e]", i)
+		    staged ? arena_printf(p->a, "x%d[e]", p->stage[i])
 			   : arena_printf(p->a, "a%d[%s]", x->operand, print_index(p, &x->index));
 		if (is_narrow(x->dtype))
 			s = arena_printf(p->a, "dl_load_%s(%s)", dtype_name(x->dtype), s);

@@ -18,7 +18,7 @@ typedef struct Printer {
 	int indent;
 	const char *last; /* the name of the last dimension, if it is inner; NULL: j, or i<d> where
 			     inner is flat */
-	const bool *staged; /* by instruction: loads whose element stands in x<i>[e]; NULL: none */
+	const int *stage; /* by instruction: the i of the x<i>[e] in which a load's element stands, or -1; NULL: none */
 } Printer;
 
 /* Where N stands in off[]: behind the places. */

@@ -75,6 +75,20 @@ static Value *views(Builder *b, DType d, const void *with)
 	return ir_binary(b, OP_mul, x, ir_unary(b, OP_sigmoid, x));
 }
 
+/* One after another: two in one dimension, else as many as there may be; the last one is longer. */
+static Value *pieces(Builder *b, DType d, const void *with)
+{
+	const Shape *s = with;
+	Value *x[IR_MAX_ARGS];
+	int count = s->n == 1 ? 2 : IR_MAX_ARGS;
+	for (int i = 0; i < count; i++) {
+		Shape piece = *s;
+		piece.dim[0] += i == count - 1;
+		x[i] = input(b, arena_printf(b->m->arena, "x%d", i), d, &piece);
+	}
+	return ir_unary(b, OP_neg, ir_concat(b, count, x, 0));
+}
+
 static void add_list(Test *t, const char *name, MakeWith make, const Shape *s, size_t n)
 {
 	static const DType type[] = { DT_F32, DT_BF16 };
@@ -100,6 +114,8 @@ void add_shapes(Test *t)
 	};
 	static const Shape uneven[] = { { 2, { 9, 33 } }, { 2, { 16, 257 } }, { 3, { 3, 5, 11 } }, { 2, { 7, 9 } } };
 	static const Shape view[] = { { 2, { 4, 7 } }, { 2, { 4, 4 } }, { 2, { 3, 64 } } };
+	static const Shape piece[] = { { 1, { 64 } }, { 1, { 5 } }, { 2, { 1, 96 } }, { 3, { 2, 3, 8 } } };
+	add_list(t, "pieces", pieces, piece, sizeof piece / sizeof *piece);
 	add_list(t, "rows", rows, row, sizeof row / sizeof *row);
 	add_list(t, "many", many_rows, many, sizeof many / sizeof *many);
 	add_list(t, "columns", columns, column, sizeof column / sizeof *column);
