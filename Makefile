@@ -25,7 +25,7 @@ RT_CUDA_OBJ := $(RT_CUDA_SRC:%.c=$(B)/cuda/%.o)
 all: $(B)/dlc $(B)/libdlrt.a $(B)/libdlrt-cuda.a
 
 $(B)/dlc: $(DLC_OBJ) $(B)/runtime/prim_dnnl.o
-	$(CC) $(CFLAGS) -o $@ $^ -ldnnl -ljansson -lm $(LDEXTRA)
+	$(CC) $(CFLAGS) -o $@ $^ -ldnnl -ljansson -lz -lm $(LDEXTRA)
 $(B)/libdlrt.a: $(RT_OBJ)
 	@rm -f $@
 	ar rcs $@ $^

@@ -1,5 +1,5 @@
 /* Builds for CUDA (make.h): kernels into a few units, each compiled by NVRTC in a process of its own, unless the cache has
- * it; their cubins and PTX become constants of plan.c. */
+ * it; their cubins and PTX (packed: a trainer seldom needs it) become constants of plan.c. */
 #include <stdlib.h>
 
 #include "cuda.h"
@@ -87,10 +87,13 @@ static bool compile_units(Make *k, Unit *unit, int n)
 
 static bool write_unit(Make *k, const Unit *u, int i, PlanUnit *to)
 {
-	const char *cubin = arena_printf(k->a, "unit%d.cubin", i), *ptx = arena_printf(k->a, "unit%d.ptx", i);
-	*to = (PlanUnit){ make_path(k, cubin), make_path(k, ptx), u->result.cubin_bytes };
+	const char *cubin = arena_printf(k->a, "unit%d.cubin", i), *ptx = arena_printf(k->a, "unit%d.ptx.z", i);
+	const char *text = k->o->keep_sources ? nvrtc_ptx(k->a, &u->result) : NULL;
+	if (text && !make_text(k, arena_printf(k->a, "unit%d.ptx", i), text, (size_t)u->result.ptx_bytes))
+		return false;
+	*to = (PlanUnit){ make_path(k, cubin), make_path(k, ptx), u->result.cubin_bytes, u->result.ptx_packed_bytes, u->result.ptx_bytes };
 	return make_text(k, cubin, (const char *)u->result.cubin, (size_t)u->result.cubin_bytes) &&
-	       make_text(k, ptx, u->result.ptx, (size_t)u->result.ptx_bytes) &&
+	       make_text(k, ptx, (const char *)u->result.ptx, (size_t)u->result.ptx_packed_bytes) &&
 	       make_text(k, arena_printf(k->a, "unit%d.log", i), u->result.log, (size_t)u->result.log_bytes);
 }
 
@@ -147,6 +150,7 @@ static void keep_sources(Make *k, Emit *e)
 				 arena_printf(k->a, "%s.unit%d.%s", name, i, suffix[s]));
 		k->units[i].cubin = arena_printf(k->a, "%s.unit%d.cubin", name, i);
 		k->units[i].ptx = arena_printf(k->a, "%s.unit%d.ptx", name, i);
+		k->units[i].ptx_packed_bytes = 0;
 	}
 	f = fopen(arena_printf(k->a, "%s.plan.c", name), "w");
 	if (f) {

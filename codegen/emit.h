@@ -113,8 +113,8 @@ const char *emit_step_name(Arena *a, const EmitStep *s);
 
 /* Kernels compiled for a GPU: files of the assembler's `.incbin`. */
 typedef struct PlanUnit {
-	const char *cubin, *ptx; /* paths */
-	int64_t cubin_bytes;
+	const char *cubin, *ptx; /* paths; the PTX is packed (zlib) */
+	int64_t cubin_bytes, ptx_packed_bytes, ptx_bytes;
 } PlanUnit;
 
 /* plan.c for a placed module; kernels are k0, k1, ... On a GPU they are in `units`, else NULL. */

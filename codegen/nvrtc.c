@@ -1,7 +1,7 @@
 /* Opens NVRTC, compiles, keeps results (nvrtc.h).
  *
- * A file of a result is a line "dlc-cuda 1 CUBIN PTX LOG HASH" with three lengths and a hash of what follows, then the
- * three parts. What is cut off or changed is no result, and is compiled again. */
+ * A file of a result is a line "dlc-cuda 2 CUBIN PTX TEXT LOG HASH" with lengths (TEXT: of the PTX unpacked) and a hash of what
+ * follows, then cubin, packed PTX and log. What is cut off or changed is no result, and is compiled again. */
 #include "nvrtc.h"
 
 #include <dlfcn.h>
@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 enum { MOST_BYTES = 1 << 30 };
 
@@ -122,6 +123,26 @@ static int options(Nvrtc *n, const char *arch, const char **to)
 	return count;
 }
 
+static void pack_ptx(Nvrtc *n, const char *text, NvrtcResult *r)
+{
+	uLongf bytes = compressBound((uLong)strlen(text));
+	unsigned char *to = arena_alloc(n->a, bytes);
+	if (compress(to, &bytes, (const unsigned char *)text, (uLong)strlen(text)) != Z_OK)
+		return;
+	r->ptx = to;
+	r->ptx_packed_bytes = (int64_t)bytes;
+	r->ptx_bytes = (int64_t)strlen(text);
+}
+
+char *nvrtc_ptx(Arena *a, const NvrtcResult *r)
+{
+	uLongf bytes = (uLongf)r->ptx_bytes;
+	char *text = arena_alloc(a, (size_t)r->ptx_bytes + 1);
+	text[r->ptx_bytes] = 0;
+	bool ok = uncompress((unsigned char *)text, &bytes, r->ptx, (uLong)r->ptx_packed_bytes) == Z_OK && bytes == (uLongf)r->ptx_bytes;
+	return ok ? text : NULL;
+}
+
 bool nvrtc_compile(Nvrtc *n, const char *text, const char *arch, NvrtcResult *r)
 {
 	const char *option[16];
@@ -138,8 +159,9 @@ bool nvrtc_compile(Nvrtc *n, const char *text, const char *arch, NvrtcResult *r)
 	}
 	if (code == 0) {
 		r->cubin = (unsigned char *)take(n, p, n->cubin_size, n->cubin, &r->cubin_bytes);
-		r->ptx = take(n, p, n->ptx_size, n->ptx, &r->ptx_bytes);
-		r->ptx_bytes = r->ptx ? (int64_t)strlen(r->ptx) : 0;
+		const char *ptx = take(n, p, n->ptx_size, n->ptx, &r->ptx_bytes);
+		if (ptx)
+			pack_ptx(n, ptx, r);
 	}
 	if (p)
 		n->destroy(&p);
@@ -164,7 +186,7 @@ static uint64_t hash_bytes(uint64_t h, const void *from, size_t n)
 static uint64_t hash_result(const NvrtcResult *r)
 {
 	uint64_t h = hash_bytes(14695981039346656037u, r->cubin, (size_t)r->cubin_bytes);
-	h = hash_bytes(h, r->ptx, (size_t)r->ptx_bytes);
+	h = hash_bytes(h, r->ptx, (size_t)r->ptx_packed_bytes);
 	return hash_bytes(h, r->log, (size_t)r->log_bytes);
 }
 
@@ -173,10 +195,10 @@ bool nvrtc_write(const char *path, const NvrtcResult *r)
 	FILE *f = fopen(path, "wb");
 	if (!f)
 		return false;
-	bool ok = fprintf(f, "dlc-cuda 1 %lld %lld %lld %016llx\n", (long long)r->cubin_bytes, (long long)r->ptx_bytes,
-			  (long long)r->log_bytes, (unsigned long long)hash_result(r)) > 0;
+	bool ok = fprintf(f, "dlc-cuda 2 %lld %lld %lld %lld %016llx\n", (long long)r->cubin_bytes, (long long)r->ptx_packed_bytes,
+			  (long long)r->ptx_bytes, (long long)r->log_bytes, (unsigned long long)hash_result(r)) > 0;
 	ok = ok && fwrite(r->cubin, 1, (size_t)r->cubin_bytes, f) == (size_t)r->cubin_bytes;
-	ok = ok && fwrite(r->ptx, 1, (size_t)r->ptx_bytes, f) == (size_t)r->ptx_bytes;
+	ok = ok && fwrite(r->ptx, 1, (size_t)r->ptx_packed_bytes, f) == (size_t)r->ptx_packed_bytes;
 	ok = ok && fwrite(r->log, 1, (size_t)r->log_bytes, f) == (size_t)r->log_bytes;
 	return fclose(f) == 0 && ok;
 }
@@ -192,18 +214,18 @@ bool nvrtc_read(Arena *a, const char *path, NvrtcResult *r)
 {
 	FILE *f = fopen(path, "rb");
 	char line[128];
-	long long n[3];
+	long long n[4]; /* cubin, packed PTX, its text, log */
 	unsigned long long hash;
 	if (!f)
 		return false;
 	bool ok = fgets(line, sizeof line, f) &&
-		  sscanf(line, "dlc-cuda 1 %lld %lld %lld %llx", &n[0], &n[1], &n[2], &hash) == 4;
-	for (int i = 0; i < 3; i++)
+		  sscanf(line, "dlc-cuda 2 %lld %lld %lld %lld %llx", &n[0], &n[1], &n[2], &n[3], &hash) == 5;
+	for (int i = 0; i < 4; i++)
 		ok = ok && n[i] >= 0 && n[i] < MOST_BYTES;
 	if (ok) {
-		*r = (NvrtcResult){ .cubin_bytes = n[0], .ptx_bytes = n[1], .log_bytes = n[2] };
-		ok = (r->cubin = (unsigned char *)read_part(a, f, n[0])) && (r->ptx = read_part(a, f, n[1])) &&
-		     (r->log = read_part(a, f, n[2])) && hash_result(r) == hash;
+		*r = (NvrtcResult){ .cubin_bytes = n[0], .ptx_packed_bytes = n[1], .ptx_bytes = n[2], .log_bytes = n[3] };
+		ok = (r->cubin = (unsigned char *)read_part(a, f, n[0])) && (r->ptx = (unsigned char *)read_part(a, f, n[1])) &&
+		     (r->log = read_part(a, f, n[3])) && hash_result(r) == hash;
 	}
 	fclose(f);
 	return ok;

@@ -22,10 +22,13 @@ int nvrtc_version(const Nvrtc *n); /* 1300 */
 
 /* What a text compiles to. */
 typedef struct NvrtcResult {
-	const unsigned char *cubin;
-	const char *ptx, *log; /* log: registers and local memory of each kernel, as ptxas reports them; or errors */
-	int64_t cubin_bytes, ptx_bytes, log_bytes; /* without the final NUL */
+	const unsigned char *cubin, *ptx; /* ptx: packed, which is a tenth of it */
+	const char *log; /* registers and local memory of each kernel, as ptxas reports them; or errors */
+	int64_t cubin_bytes, ptx_packed_bytes, ptx_bytes, log_bytes; /* ptx_bytes: unpacked; log_bytes: without the final NUL */
 } NvrtcResult;
+
+/* The PTX as text; NULL where it is damaged. */
+char *nvrtc_ptx(Arena *a, const NvrtcResult *r);
 
 /* Compiles now, in this process. Multiplications and additions are contracted nowhere: where one rounding is wanted, the text
  * says fmaf. False where the text is refused; the log says why. */

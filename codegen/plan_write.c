@@ -384,7 +384,8 @@ static void write_modules(const Writer *w)
 	}
 	fputs("static const PlanModule modules[] = {\n", w->out);
 	for (int i = 0; i < w->nunits; i++)
-		fprintf(w->out, "\t{ cubin%d, %lld, (const char *)ptx%d },\n", i, (long long)w->units[i].cubin_bytes, i);
+		fprintf(w->out, "\t{ cubin%d, %lld, ptx%d, %lld, %lld },\n", i, (long long)w->units[i].cubin_bytes, i,
+			(long long)w->units[i].ptx_packed_bytes, (long long)w->units[i].ptx_bytes);
 	fputs("\t{ 0 }\n};\n", w->out);
 }
 

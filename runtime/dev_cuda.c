@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 void device_process(char **argv)
 {
@@ -65,6 +66,25 @@ static bool cannot_load(Device *d, const char *what, CuResult e, const char *log
 	return false;
 }
 
+/* The PTX of a module as text: its own, or from malloc. */
+static const char *unpack(const PlanModule *m, Fail *f)
+{
+	uLongf bytes = (uLongf)m->ptx_bytes;
+	if (m->ptx_packed_bytes == 0)
+		return (const char *)m->ptx;
+	unsigned char *text = calloc((size_t)m->ptx_bytes + 1, 1);
+	if (!text) {
+		fail(f, EXIT_FILES, "out of memory");
+		return NULL;
+	}
+	if (uncompress(text, &bytes, m->ptx, (uLong)m->ptx_packed_bytes) != Z_OK || bytes != (uLongf)m->ptx_bytes) {
+		fail(f, EXIT_FILES, "the kernels' PTX is damaged: this trainer is not as dlc wrote it");
+		free(text);
+		return NULL;
+	}
+	return (const char *)text;
+}
+
 static bool load_module(Device *d, const PlanModule *m, bool fits, CuModule *out, Fail *f)
 {
 	char log[1024] = "";
@@ -76,8 +96,12 @@ static bool load_module(Device *d, const PlanModule *m, bool fits, CuModule *out
 		return fail(f, EXIT_FILES,
 			    "this trainer was compiled for %s, the card is %s: compile with dlc --arch %s",
 			    arch, d->info.name, head);
-	const void *image = fits ? (const void *)m->cubin : m->ptx;
-	CuResult e = d->api.ModuleLoadDataEx(out, image, 2, option, value);
+	const char *text = fits ? NULL : unpack(m, f);
+	if (!fits && !text)
+		return false;
+	CuResult e = d->api.ModuleLoadDataEx(out, fits ? (const void *)m->cubin : text, 2, option, value);
+	if (text && m->ptx_packed_bytes)
+		free((void *)(uintptr_t)text);
 	return !e || cannot_load(d, fits ? "a cubin" : "PTX", e, log, f);
 }
 

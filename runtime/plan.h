@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 6 };
+enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 7 };
 
 /* Same order and values as ir/ir.h's DType (codegen asserts it). */
 typedef enum PlanDType { PD_NONE, PD_BOOL, PD_U8, PD_U16, PD_I32, PD_I64, PD_F16, PD_BF16, PD_F32, PD_F64 } PlanDType;
@@ -66,7 +66,9 @@ typedef struct PlanLaunch {
 typedef struct PlanModule {
 	const unsigned char *cubin;
 	int64_t cubin_bytes;
-	const char *ptx; /* NUL-terminated; NULL: none */
+	const unsigned char *ptx; /* zlib's form of it; NULL: none */
+	int64_t ptx_packed_bytes; /* of that; 0: it is text, with a NUL behind it */
+	int64_t ptx_bytes;	  /* of the text, without NUL */
 } PlanModule;
 
 typedef enum PlanStepKind {

@@ -270,7 +270,7 @@ static const PlanSetting train[] = { WHOLE("steps", 60), WHOLE("batch", BATCH) }
 
 #ifdef CUDA
 extern const unsigned char cubin[];
-extern const char ptx[];
+extern const unsigned char ptx[];
 __asm__(".section .rodata\n.balign 64\ncubin: .incbin \"" CUDA ".cubin\"\n"
 	".balign 8\nptx: .incbin \"" CUDA ".ptx\"\n.byte 0\n.text\n");
 static const PlanModule modules[] = { { .cubin = cubin, .cubin_bytes = 0, .ptx = PTX } };
