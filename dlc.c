@@ -150,12 +150,65 @@ static int emit(Command *c)
 	return fflush(stdout) == 0 ? EXIT_DONE : EXIT_USAGE;
 }
 
+/* Sums of sizes are 64-bit numbers: what all values and workspaces together may have, with room for what passes add (copies,
+ * replays). */
+static const double most_bytes = 36028797018963968.0; /* 2^55 */
+
+typedef struct Total {
+	double bytes, largest;
+	const Type *type; /* of the largest; NULL: a workspace */
+	Span span;
+} Total;
+
+static void add_bytes(Total *t, int64_t bytes, const Type *type, Span span)
+{
+	t->bytes += (double)bytes;
+	if ((double)bytes > t->largest) {
+		t->largest = (double)bytes;
+		t->type = type;
+		t->span = span;
+	}
+}
+
+static void add_block(Total *t, const Block *b)
+{
+	for (const Node *n = b->first; n; n = n->next) {
+		for (int i = 0; i < n->nres; i++)
+			add_bytes(t, type_bytes(&n->res[i]->type), &n->res[i]->type, n->span);
+		add_bytes(t, n->work_bytes, NULL, n->span);
+		if (n->op == OP_opaque)
+			add_bytes(t, ir_int(n, "workspace"), NULL, n->span);
+		if (n->body)
+			add_block(t, n->body);
+	}
+}
+
+/* False after a message where sizes are beyond any machine's, so that no sum of them can overflow. */
+static bool check_sizes(Command *c)
+{
+	for (const Func *f = c->module->funcs; f; f = f->next) {
+		Total t = { .span = NO_SPAN };
+
+		for (const Var *v = c->module->vars; v; v = v->next)
+			add_bytes(&t, type_bytes(&v->type), &v->type, v->span);
+		add_block(&t, f->body);
+		if (t.bytes <= most_bytes)
+			continue;
+		diag_error(c->diag, t.span, "the values of the model have %.3g bytes, more than 2^55; the largest is %s", t.bytes,
+		           t.type ? type_text(c->arena, t.type, false) : "a workspace");
+		return false;
+	}
+	return true;
+}
+
 /* Runs passes by hand and prints: --passes, --stop-after. */
 static int inspect(Command *c)
 {
-	PassResult r = c->o.passes ? pass_run_list(c->o.passes, c->module, &c->cx) :
-	                             pass_run_until(c->o.stop_after, c->module, &c->cx);
+	PassResult r;
 
+	if (!check_sizes(c))
+		return EXIT_INPUT;
+	r = c->o.passes ? pass_run_list(c->o.passes, c->module, &c->cx) : pass_run_until(c->o.stop_after, c->module, &c->cx);
 	if (c->cx.time_passes)
 		pass_print_times(stderr, &c->cx);
 	if (r == PASS_FAILED)
@@ -171,62 +224,14 @@ static int own_bug(Command *c, const char *what)
 	const char *path = arena_printf(c->arena, "dlc-bug-%s.ir", c->module->name);
 	FILE *f = fopen(path, "w");
 
+	fprintf(stderr, "dlc: internal error: %s", what);
 	if (f) {
 		ir_print_module(f, c->module);
 		fclose(f);
+		fprintf(stderr, "; the graph is in %s", path);
 	}
-	fprintf(stderr, "dlc: internal error: %s; the graph is in %s\n", what, path);
+	fputc('\n', stderr);
 	return EXIT_BUG;
-}
-
-/* Sums of sizes are 64-bit numbers: what all values together may have, with room for what the planner adds (copies,
- * replays, workspaces). */
-static const double most_bytes = 36028797018963968.0; /* 2^55 */
-
-typedef struct Total {
-	double bytes, largest;
-	const Type *type; /* the largest */
-	Span span;
-} Total;
-
-static void add_bytes(Total *t, const Type *type, Span span)
-{
-	double bytes = (double)type_bytes(type);
-
-	t->bytes += bytes;
-	if (bytes > t->largest) {
-		t->largest = bytes;
-		t->type = type;
-		t->span = span;
-	}
-}
-
-static void add_block(Total *t, const Block *b)
-{
-	for (const Node *n = b->first; n; n = n->next) {
-		for (int i = 0; i < n->nres; i++)
-			add_bytes(t, &n->res[i]->type, n->span);
-		if (n->body)
-			add_block(t, n->body);
-	}
-}
-
-/* False after a message where sizes are beyond any machine's, so that no sum of them can overflow. */
-static bool check_sizes(Command *c)
-{
-	for (const Func *f = c->module->funcs; f; f = f->next) {
-		Total t = { .span = NO_SPAN };
-
-		for (const Var *v = c->module->vars; v; v = v->next)
-			add_bytes(&t, &v->type, v->span);
-		add_block(&t, f->body);
-		if (t.bytes <= most_bytes)
-			continue;
-		diag_error(c->diag, t.span, "the values of the model have %.3g bytes, more than 2^55; the largest is %s", t.bytes,
-		           type_text(c->arena, t.type, false));
-		return false;
-	}
-	return true;
 }
 
 /* The step, up to where the planner takes over; an exit code, or -1 to go on. */
@@ -473,7 +478,7 @@ static int compile(Command *c)
 	if (c->o.curve && !c->o.min_budget && !c->o.explain && !c->o.svg && !c->o.page)
 		return curve(c);
 	code = plan(c);
-	if (c->o.min_budget && c->summary.min_budget_bytes > 0) {
+	if (c->o.min_budget && (code < 0 || c->summary.min_budget_bytes > 0)) { /* also where another budget was refused */
 		printf("%lld\n", (long long)c->summary.min_budget_bytes);
 		return EXIT_DONE;
 	}

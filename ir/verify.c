@@ -176,9 +176,22 @@ static bool check_operands(Verifier *v, const Node *n, const Scope *s)
 	return v->faults == before;
 }
 
+/* What is told of an operation that nothing else is known of: sums over any graph of them stay finite. */
+static void check_told(Verifier *v, const Node *n)
+{
+	const double most = 1e18;
+	double seconds = ir_float(n, "seconds");
+	if (!(seconds >= 0 && seconds <= most))
+		report(v, n, "expected seconds from 0 to %g, found %g", most, seconds);
+	if (ir_int(n, "workspace") < 0)
+		report(v, n, "expected a workspace of at least 0 bytes, found %lld", (long long)ir_int(n, "workspace"));
+}
+
 static void check_types(Verifier *v, const Node *n)
 {
 	const OpInfo *o = &ir_ops[n->op];
+	if (o->kind == K_OPAQUE)
+		check_told(v, n);
 	if (o->kind == K_REGION || o->kind == K_OPAQUE)
 		return;
 	Type want[8] = { { 0 } };

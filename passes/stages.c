@@ -713,5 +713,5 @@ Stages *stages_new(const Timeline *t, Arena *a)
 
 int64_t stages_peak(const Stages *s)
 {
-	return peaks_top(&s->peaks);
+	return s->t->nops > 0 ? peaks_top(&s->peaks) : 0;
 }
