@@ -103,8 +103,10 @@ void page_html(FILE *out, Arena *a, const View *v, const PlanSummary *s, const P
 
 /* ---- what they share (view.c) ---- */
 
-/* Text for XML and HTML: the five special characters become entities, what is no character of XML a
- * replacement. */
+/* A name as UTF-8: bytes that are no character of XML, such as those of a file's name in another encoding, become
+ * replacements. */
+const char *answer_text(Arena *a, const char *text);
+/* The same for XML and HTML: the five special characters become entities. */
 const char *answer_escape(Arena *a, const char *text);
 
 /* The distance of round ticks (1, 2 or 5 times a power of ten), at most `most` of them in `range`.

@@ -2,6 +2,7 @@
 #include "report.h"
 
 #include "../ir/base/size.h"
+#include "answers.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -39,14 +40,14 @@ static json_t *recompute_object(const PlanSummary *s)
 	return o;
 }
 
-static json_t *plan_object(const Module *m, const PlanSummary *s, const ReportNames *n)
+static json_t *plan_object(Arena *a, const Module *m, const PlanSummary *s, const ReportNames *n)
 {
 	json_t *o = json_object();
 
-	json_object_set_new(o, "model", json_string(m->name));
+	json_object_set_new(o, "model", json_string(answer_text(a, m->name)));
 	json_object_set_new(o, "target", json_string(n->target));
 	json_object_set_new(o, "precision", json_string(n->precision));
-	json_object_set_new(o, "machine", json_string(n->machine));
+	json_object_set_new(o, "machine", json_string(answer_text(a, n->machine)));
 	put_int(o, "batch", s->batch);
 	put_int(o, "micro_batch", s->micro_batch);
 	put_int(o, "accumulation_steps", s->accumulation_steps);
@@ -84,7 +85,7 @@ static const char *dump(Arena *a, json_t *o)
 
 const char *report_json(Arena *a, const Module *m, const PlanSummary *s, const ReportNames *n)
 {
-	return dump(a, plan_object(m, s, n));
+	return dump(a, plan_object(a, m, s, n));
 }
 
 const char *report_curve_json(Arena *a, const Module *m, const PlanSummary *point, int n, const ReportNames *names)
@@ -92,7 +93,7 @@ const char *report_curve_json(Arena *a, const Module *m, const PlanSummary *poin
 	json_t *list = json_array();
 
 	for (int i = 0; i < n; i++)
-		json_array_append_new(list, plan_object(m, &point[i], names));
+		json_array_append_new(list, plan_object(a, m, &point[i], names));
 	return dump(a, list);
 }
 

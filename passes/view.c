@@ -219,25 +219,37 @@ static int utf8_character(const unsigned char *s)
 	return c < 32 || c == 127 ? 0 : n;
 }
 
+const char *answer_text(Arena *a, const char *text)
+{
+	VEC(char) out = { 0 };
+
+	for (int n; *text; text += n > 0 ? n : 1) {
+		n = utf8_character((const unsigned char *)text);
+		for (int i = 0; i < n; i++)
+			vec_push(a, &out, text[i]);
+		for (const char *c = n == 0 ? "\xef\xbf\xbd" : ""; *c; c++)
+			vec_push(a, &out, *c);
+	}
+	vec_push(a, &out, '\0');
+	return out.at;
+}
+
 const char *answer_escape(Arena *a, const char *text)
 {
 	VEC(char) out = { 0 };
 
-	while (*text) {
-		int n = utf8_character((const unsigned char *)text);
+	for (text = answer_text(a, text); *text; text++) {
 		const char *as = *text == '&'    ? "&amp;"
 				 : *text == '<'  ? "&lt;"
 				 : *text == '>'  ? "&gt;"
 				 : *text == '"'  ? "&quot;"
 				 : *text == '\'' ? "&#39;"
-				 : n == 0        ? "\xef\xbf\xbd"
 						 : NULL;
 
 		for (const char *c = as; c && *c; c++)
 			vec_push(a, &out, *c);
-		for (int i = 0; i < n && !as; i++)
-			vec_push(a, &out, text[i]);
-		text += n > 0 ? n : 1;
+		if (!as)
+			vec_push(a, &out, *text);
 	}
 	vec_push(a, &out, '\0');
 	return out.at;
