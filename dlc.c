@@ -218,10 +218,18 @@ static int inspect(Command *c)
 	return c->o.emit ? emit(c) : EXIT_DONE;
 }
 
+/* The model's name as that of a file in the working folder; IR text may hold any. */
+static const char *file_name(const Command *c)
+{
+	const char *slash = strrchr(c->module->name, '/');
+
+	return slash ? slash + 1 : c->module->name;
+}
+
 /* A bug of ours: leaves the graph for the report. */
 static int own_bug(Command *c, const char *what)
 {
-	const char *path = arena_printf(c->arena, "dlc-bug-%s.ir", c->module->name);
+	const char *path = arena_printf(c->arena, "dlc-bug-%s.ir", file_name(c));
 	FILE *f = fopen(path, "w");
 
 	fprintf(stderr, "dlc: internal error: %s", what);
@@ -253,6 +261,12 @@ static int derive(Command *c)
 static bool wants_study(const Options *o)
 {
 	return o->explain || o->page || o->curve;
+}
+
+/* Whether anything but --emit asks about a plan. */
+static bool wants_plan(const Options *o)
+{
+	return wants_study(o) || o->min_budget || o->check_plan || o->json || o->svg;
 }
 
 static int plan(Command *c)
@@ -307,34 +321,81 @@ static FILE *words(const Command *c)
 
 static const char *trainer_path(const Command *c)
 {
-	return c->o.output ? c->o.output : c->module->name;
+	return c->o.output ? c->o.output : file_name(c);
 }
 
-/* Before any work: that the trainer can be written where it is to go, and is not the model itself. An exit code, or
- * -1 to go on. */
-static int check_output(Command *c)
+static const char *folder_of(Arena *a, const char *path)
 {
-	const char *path = trainer_path(c), *slash = strrchr(path, '/');
-	const char *folder = slash ? arena_strndup(c->arena, path, (size_t)(slash - path) + 1) : ".";
-	struct stat model, there;
+	const char *slash = strrchr(path, '/');
+
+	return slash ? arena_strndup(a, path, (size_t)(slash - path) + 1) : ".";
+}
+
+/* Whether two names lead to one file; it need not be there yet. */
+static bool is_same_file(Arena *a, const char *p, const char *q)
+{
+	const char *slash_p = strrchr(p, '/'), *slash_q = strrchr(q, '/');
+	struct stat s, t;
+	bool there = stat(p, &s) == 0, too = stat(q, &t) == 0;
+
+	if (!there && !too)
+		return strcmp(slash_p ? slash_p + 1 : p, slash_q ? slash_q + 1 : q) == 0 && stat(folder_of(a, p), &s) == 0 &&
+		       stat(folder_of(a, q), &t) == 0 && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
+	return there && too && S_ISREG(s.st_mode) && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
+}
+
+/* That the trainer can be written where it is to go, and is not the model itself. An exit code, or -1 to go on. */
+static int check_trainer(Command *c)
+{
+	const char *path = trainer_path(c);
+	struct stat there;
 
 	if (!path[0])
 		return usage_error("-o: expected the name of a file, got ''");
-	if (access(folder, W_OK | X_OK) != 0) {
+	if (access(folder_of(c->arena, path), W_OK | X_OK) != 0) {
 		fprintf(stderr, "dlc: cannot write '%s': %s\n", path, strerror(errno));
 		return EXIT_USAGE;
 	}
-	if (stat(path, &there) != 0)
-		return -1;
-	if (S_ISDIR(there.st_mode)) {
+	if (stat(path, &there) == 0 && S_ISDIR(there.st_mode)) {
 		fprintf(stderr, "dlc: cannot write '%s': it is a folder (-o names another file)\n", path);
 		return EXIT_USAGE;
 	}
-	if (stat(c->o.input, &model) == 0 && model.st_dev == there.st_dev && model.st_ino == there.st_ino) {
+	if (is_same_file(c->arena, path, c->o.input)) {
 		fprintf(stderr, "dlc: the trainer would replace the model '%s' (-o names another file)\n", path);
 		return EXIT_USAGE;
 	}
 	return -1;
+}
+
+/* Before any work: that each file that is to be written has a place of its own, which is neither that of another nor of
+ * what is read. An exit code, or -1 to go on. */
+static int check_files(Command *c)
+{
+	const Options *o = &c->o;
+	bool builds = !o->no_build && !o->emit && !o->min_budget && !o->curve;
+	const struct {
+		const char *what, *path;
+	} file[] = { { "the trainer", builds ? trainer_path(c) : NULL }, { "--emit", o->emit ? "-" : NULL },
+		     { "--json", o->json }, { "--svg", o->svg }, { "--report", o->page } };
+	int n = sizeof file / sizeof *file;
+	int code = builds ? check_trainer(c) : -1;
+
+	for (int i = 1; i < n && code < 0; i++) {
+		bool out = file[i].path && strcmp(file[i].path, "-") == 0;
+
+		if (!file[i].path)
+			continue;
+		if (!out && is_same_file(c->arena, file[i].path, o->input))
+			return usage_error("'%s' would replace the model", file[i].path);
+		if (!out && o->machine && is_same_file(c->arena, file[i].path, o->machine))
+			return usage_error("'%s' would replace the machine profile", file[i].path);
+		for (int k = 0; k < i; k++)
+			if (out && k > 0 && file[k].path && strcmp(file[k].path, "-") == 0)
+				return usage_error("%s and %s cannot both have standard output", file[k].what, file[i].what);
+			else if (!out && file[k].path && is_same_file(c->arena, file[i].path, file[k].path))
+				return usage_error("%s and %s cannot both be '%s'", file[k].what, file[i].what, file[i].path);
+	}
+	return code;
 }
 
 /* The plan in a few lines, unless the explanation says the same or standard output is for a file. */
@@ -372,17 +433,14 @@ typedef void (*Writer)(Command *c, FILE *out);
 static int write_file(Command *c, const char *path, Writer write)
 {
 	bool plain, good;
-	struct stat st, model;
 	const char *name;
+	struct stat st;
 	FILE *f;
 
 	if (strcmp(path, "-") == 0) {
 		write(c, stdout);
 		return -1;
 	}
-	if (c->o.input && stat(path, &st) == 0 && stat(c->o.input, &model) == 0 && st.st_dev == model.st_dev &&
-	    st.st_ino == model.st_ino)
-		return usage_error("'%s' would replace the model", path);
 	plain = lstat(path, &st) != 0 || S_ISREG(st.st_mode);
 	name = plain ? arena_printf(c->arena, "%s.%ld.tmp", path, (long)getpid()) : path;
 	f = fopen(name, "w");
@@ -471,7 +529,8 @@ static int write_answers(Command *c)
 
 static int compile(Command *c)
 {
-	int code = c->o.no_build || c->o.emit || c->o.min_budget || c->o.curve ? -1 : check_output(c);
+	bool only_plans = c->o.no_build || c->o.emit;
+	int code = check_files(c);
 
 	if (code >= 0)
 		return code;
@@ -486,11 +545,9 @@ static int compile(Command *c)
 		return code;
 	if (c->o.check_plan)
 		fputs("the plan holds\n", words(c));
-	if (c->o.emit)
-		return emit(c);
-	if (!c->o.no_build && !c->o.curve && (code = build(c)) >= 0)
+	if (!only_plans && !c->o.curve && (code = build(c)) >= 0)
 		return code;
-	if (c->o.no_build && !c->o.curve)
+	if (only_plans && !c->o.emit && !c->o.curve)
 		write_summary(c);
 	if ((code = write_answers(c)) >= 0)
 		return code;
@@ -498,7 +555,7 @@ static int compile(Command *c)
 		return write_curve(c);
 	if (c->o.json && (code = write_file(c, c->o.json, write_plan_json)) >= 0)
 		return code;
-	return EXIT_DONE;
+	return c->o.emit ? emit(c) : EXIT_DONE;
 }
 
 /* A model of --calibrate: a command of its own, up to the trainer. */
@@ -631,7 +688,7 @@ static int run(Command *c, int argc, char **argv)
 		return code;
 	if (c->o.passes || c->o.stop_after)
 		return inspect(c);
-	if (c->from_ir && c->o.emit && c->o.plan.budget == INT64_MAX)
+	if (c->from_ir && c->o.emit && c->o.plan.budget == INT64_MAX && !wants_plan(&c->o))
 		return emit(c); /* no pass was asked for: IR in, IR out */
 	return compile(c);
 }

@@ -283,6 +283,23 @@ static int check_names(Options *o)
 	return check_target(o);
 }
 
+/* What is asked for is done or refused: no files of plans where none is made, no limits that nothing looks at. */
+static int check_uses(const Options *o)
+{
+	const char *alone = o->min_budget ? "--min-budget" : o->passes ? "--passes" : o->stop_after ? "--stop-after" : o->pack ? "--pack" : o->calibrate ? "--calibrate" : NULL;
+	const char *file = o->json ? "--json" : o->svg ? "--svg" : o->page ? "--report" : NULL;
+
+	if (alone && file)
+		return usage_error("%s: with %s there is nothing to write", file, alone);
+	if (o->curve && o->emit)
+		return usage_error("--emit: with --curve there is no plan to print");
+	if (o->pack && o->plan.budget != INT64_MAX)
+		return usage_error("--mem-budget: what --pack places has a --capacity");
+	if (!o->pack && o->capacity > 0)
+		return usage_error("--capacity: of --pack alone; a plan has a --mem-budget");
+	return -1;
+}
+
 /* An option that getopt_long does not take: unknown, one of several that begin so, or with a value where none is wanted or
  * without one. `given` is the argument, `--NAME` or `--NAME=VALUE` for long ones. */
 static int option_error(Options *o, int opt, const char *given)
@@ -322,6 +339,8 @@ int read_options(Options *o, Arena *a, int argc, char **argv)
 	}
 	if (o->threads == 0)
 		o->threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
+	if (check_uses(o) >= 0)
+		return EXIT_USAGE;
 	if (o->pack)
 		return optind < argc ? usage_error("--pack takes one file: what is '%s'?", argv[optind]) : -1;
 	if (o->calibrate)
