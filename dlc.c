@@ -5,6 +5,7 @@
  * Exit codes: 0 done, 1 errors in the input or a budget too small, 2 usage or files, 3 a bug of ours. */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -705,6 +706,9 @@ static bool occupy_standard_streams(void)
 
 int main(int argc, char **argv)
 {
+	/* Candidates come and go, each in an arena of a few MiB: its pages stay ours, instead of being taken and cleared anew. */
+	mallopt(M_MMAP_THRESHOLD, 64 << 20);
+	mallopt(M_TRIM_THRESHOLD, 512 << 20);
 	Command c = { .arena = arena_new() };
 	const char *bad = op_table_check();
 	int code;

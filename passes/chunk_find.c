@@ -330,21 +330,6 @@ static bool is_seed(const Node *n)
 	return rows >= 2 && type_elems(t) >= 2 * type_elems(&n->arg[0]->type);
 }
 
-ChunkNodes chunk_seeds(Arena *a, Func *f, Block *b)
-{
-	ChunkNodes seeds = { 0 };
-	int tries = 0;
-
-	for (Node *n = b->last; n && tries < MOST_SEEDS; n = n->prev) {
-		if (!is_seed(n))
-			continue;
-		tries++;
-		if (chunk_head_at(a, f, b, n))
-			vec_push(a, &seeds, n);
-	}
-	return seeds;
-}
-
 static void count_users(Head *h)
 {
 	int32_t *fill;
@@ -363,21 +348,56 @@ static void count_users(Head *h)
 			h->users[fill[n->arg[i]->id]++] = n->pos;
 }
 
-Head *chunk_head_at(Arena *a, Func *f, Block *b, Node *seed)
+/* What heads of a block share: its nodes by position, its values' users. Numbers the function anew. */
+static Head index_block(Arena *a, Func *f, Block *b)
 {
+	Head h = { .a = a, .block = b };
+
+	h.nnodes = ir_number(f, &h.nvalues);
+	h.node = ARENA_ARRAY(a, h.nnodes, Node *);
+	for (Node *n = b->first; n; n = n->next)
+		h.node[n->pos] = n;
+	count_users(&h);
+	return h;
+}
+
+static Head *head_of(const Head *indexed, Node *seed)
+{
+	Arena *a = indexed->a;
 	Head *h = ARENA_NEW(a, Head);
 	const Type *t = &seed->res[0]->type;
 
-	*h = (Head){ .a = a, .block = b, .seed = seed, .rows = type_elems(t) / t->dim[t->ndim - 1] };
-	h->nnodes = ir_number(f, &h->nvalues);
-	h->node = ARENA_ARRAY(a, h->nnodes, Node *);
+	*h = *indexed;
+	h->seed = seed;
+	h->rows = type_elems(t) / t->dim[t->ndim - 1];
 	h->role = ARENA_ARRAY(a, h->nnodes, uint8_t);
 	h->below = ARENA_ARRAY(a, h->nnodes, bool);
 	h->above = ARENA_ARRAY(a, h->nnodes, bool);
 	h->lead = ARENA_ARRAY(a, h->nvalues, uint8_t);
-	for (Node *n = b->first; n; n = n->next)
-		h->node[n->pos] = n;
-	count_users(h);
 	h->lead[seed->res[0]->id] = (uint8_t)(t->ndim - 1);
 	return add(h, seed) && grow(h) && close_paths(h) && is_sound(h) ? h : NULL;
+}
+
+Head *chunk_head_at(Arena *a, Func *f, Block *b, Node *seed)
+{
+	Head indexed = index_block(a, f, b);
+
+	return head_of(&indexed, seed);
+}
+
+ChunkNodes chunk_seeds(Arena *a, Func *f, Block *b)
+{
+	ChunkNodes seeds = { 0 };
+	Head indexed = { 0 };
+	int tries = 0;
+
+	for (Node *n = b->last; n && tries < MOST_SEEDS; n = n->prev) {
+		if (!is_seed(n))
+			continue;
+		if (tries++ == 0)
+			indexed = index_block(a, f, b);
+		if (head_of(&indexed, n))
+			vec_push(a, &seeds, n);
+	}
+	return seeds;
 }

@@ -45,7 +45,7 @@ typedef struct Head {
 	bool reduces;        /* has a reduction */
 } Head;
 
-/* The seeds of the block's heads, last first. Numbers the function anew. */
+/* The seeds of the block's heads, last first. Numbers the function anew where something might be one. */
 ChunkNodes chunk_seeds(Arena *a, Func *f, Block *b);
 /* The head around a seed; NULL where there is none. Numbers the function anew. */
 Head *chunk_head_at(Arena *a, Func *f, Block *b, Node *seed);
