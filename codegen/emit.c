@@ -9,6 +9,8 @@
 #include "print.h"
 #include "traffic.h"
 
+enum { MOST_LAUNCHES = 40 }; /* of a kernel, in cuda_parts.h and cuda_tensor.h */
+
 static uint64_t hash_text(const char *s)
 {
 	uint64_t h = 1469598103934665603u;
@@ -345,10 +347,52 @@ const char *emit_launches(Arena *a, const Emit *e)
 	return arena_printf(a, "%s}", s);
 }
 
+static void print_kernel(FILE *out, const Emit *e, int kernel)
+{
+	fprintf(out, "/* %s */\n", e->kernels.at[kernel].comment);
+	e->printer->print(out, e, kernel);
+}
+
 void kernel_print(FILE *out, const Emit *e, int kernel)
 {
-	fprintf(out, "\n/* %s */\n", e->kernels.at[kernel].comment);
-	e->printer->print(out, e, kernel);
+	fputc('\n', out);
+	print_kernel(out, e, kernel);
+}
+
+/* "launch k3_1: 12 1 1 blocks of 256, 0 bytes": on a GPU, the largest of all steps in each dimension. */
+static void print_launches(FILE *out, const Emit *e, int kernel)
+{
+	PlanLaunch most[MOST_LAUNCHES] = { 0 };
+	int n = 0;
+	for (size_t f = 0; f < e->funcs.len; f++)
+		for (size_t i = 0; i < e->funcs.at[f].steps.len; i++) {
+			const EmitStep *s = &e->funcs.at[f].steps.at[i];
+			if (s->kind != PLAN_KERNEL || s->index != kernel)
+				continue;
+			assert(s->nlaunch <= MOST_LAUNCHES);
+			n = s->nlaunch;
+			for (int k = 0; k < n; k++) {
+				const PlanLaunch *l = &s->launch[k];
+				for (int d = 0; d < 3; d++)
+					most[k].grid[d] = l->grid[d] > most[k].grid[d] ? l->grid[d] : most[k].grid[d];
+				most[k].block = l->block;
+				most[k].shared_bytes = l->shared_bytes > most[k].shared_bytes ? l->shared_bytes : most[k].shared_bytes;
+			}
+		}
+	for (int k = 0; k < n; k++) {
+		const PlanLaunch *l = &most[k];
+		fprintf(out, "/* launch k%d", kernel);
+		if (k > 0)
+			fprintf(out, "_%d", k);
+		fprintf(out, ": %u %u %u blocks of %u, %u bytes */\n", l->grid[0], l->grid[1], l->grid[2], l->block, l->shared_bytes);
+	}
+}
+
+static void print_launched(FILE *out, const Emit *e, int kernel)
+{
+	fputc('\n', out);
+	print_launches(out, e, kernel);
+	print_kernel(out, e, kernel);
 }
 
 void kernels_write(FILE *out, const Emit *e)
@@ -357,8 +401,9 @@ void kernels_write(FILE *out, const Emit *e)
 	e->printer->prelude(out, e, false);
 	for (size_t i = 0; i < e->kernels.len; i++) {
 		special = special || e->kernels.at[i].special;
-		if (!e->kernels.at[i].special)
-			kernel_print(out, e, (int)i);
+		if (e->kernels.at[i].special)
+			continue;
+		print_launched(out, e, (int)i);
 	}
 	if (!special)
 		return;
@@ -366,5 +411,5 @@ void kernels_write(FILE *out, const Emit *e)
 	e->printer->prelude(out, e, true);
 	for (size_t i = 0; i < e->kernels.len; i++)
 		if (e->kernels.at[i].special)
-			kernel_print(out, e, (int)i);
+			print_launched(out, e, (int)i);
 }

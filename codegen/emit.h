@@ -121,7 +121,7 @@ typedef struct PlanUnit {
 void plan_write(FILE *out, Emit *e, const BuildOptions *o, const PlanUnit *units, int nunits);
 /* One kernel under its name, below a comment. */
 void kernel_print(FILE *out, const Emit *e, int kernel);
-/* All kernels as one text, special ones last. */
+/* All kernels as one text, special ones last, on a GPU with their launches. */
 void kernels_write(FILE *out, const Emit *e);
 
 #endif
