@@ -112,6 +112,7 @@ static const Key keys[] = {
 	{ "keep", 0, A_INT, 0, 0, 1e15, false },
 	{ "save_best", 0, A_BOOL, 0, 0, 1, false },
 	{ "early_stop", 0, A_INT, 0, 0, 1e15, false },
+	{ "drop_last", 0, A_BOOL, 1, 0, 1, true },
 	{ "top_k", 0, A_INT, 0, 1, 1 << 20, true },
 	{ "loss_scale_init", 0, A_FLOAT, 65536, 1e-30, 1e30, true },
 	{ "loss_scale_growth", 0, A_FLOAT, 2, 1, 1e30, true },

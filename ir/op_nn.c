@@ -388,6 +388,14 @@ bool t_batch_norm(const Node *n, Type *res, char why[256])
 		return false;
 	if (x->ndim < 2 || type_marked(x, 1))
 		return op_fail(why, "needs [N,C,...], got %s", TYPE_TEXT(x));
+	if (n->nargs > 6)
+		return op_fail(why, "takes at most 6 operands, got %d", (int)n->nargs);
+	if (n->nargs == 6) {
+		const Type *valid = op_arg(n, 5);
+		if (valid->dtype != DT_BOOL || valid->ndim != 1 || valid->dim[0] != x->dim[0] || valid->batch != (x->batch & 1))
+			return op_fail(why, "expected bool[%lld] for the samples of %s, got %s", (long long)x->dim[0], TYPE_TEXT(x),
+				       TYPE_TEXT(valid));
+	}
 	for (int i = 1; i < 5; i++)
 		if (!op_channel_arg(n, i, x->dim[1], why))
 			return false;
@@ -406,9 +414,9 @@ static Value *per_channel(Builder *b, Value *v, const Type *x)
 	return t.ndim == 1 ? v : ir_reshape(b, v, t);
 }
 
-/* running = (1-m)*running + m*stat. A layer that is applied twice goes on from its first update.
+/* running = (1-m)*running + m*stat, `when` that holds (NULL: always). A layer that is applied twice goes on from its first update.
  * The assign goes to the end of the block: what else reads the variable must come before it. */
-static void update_running(Builder *b, Value *running, Value *stat, double m)
+static void update_running(Builder *b, Value *running, Value *stat, double m, Value *when)
 {
 	Value *before = running;
 	for (Node *p = b->block->last; p; p = p->prev) {
@@ -422,7 +430,55 @@ static void update_running(Builder *b, Value *running, Value *stat, double m)
 	Value *kept = ir_binary_c(b, OP_mul, before, 1 - m);
 	Builder end = *b;
 	end.before = NULL;
-	ir_assign(&end, running, ir_binary(b, OP_add, kept, ir_binary_c(b, OP_mul, now, m)));
+	Value *next = ir_binary(b, OP_add, kept, ir_binary_c(b, OP_mul, now, m));
+	ir_assign(&end, running, when ? ir_select(b, when, next, before) : next);
+}
+
+/* Statistics of the samples that count, and of how many: [N,1,..] says which do. */
+typedef struct SomeSamples {
+	Value *valid, *count; /* count: values of a channel, at least 1 */
+	const IntList *axes;
+} SomeSamples;
+
+static Value *mean_of_some(Builder *b, Value *x, const SomeSamples *s)
+{
+	Value *some = ir_select(b, s->valid, x, ir_scalar(b, x->type.dtype, 0));
+	return ir_binary(b, OP_div, ir_reduce(b, OP_sum, some, s->axes, true), s->count);
+}
+
+static SomeSamples some_samples(Builder *b, const Node *n, const IntList *axes)
+{
+	const Type *x = op_arg(n, 0);
+	DType d = x->dtype;
+	Type column = op_kept_type(x, axes);
+	double each = (double)type_elems(x) / (double)(x->dim[0] * x->dim[1]);
+	column.dim[0] = x->dim[0];
+	column.dim[1] = 1;
+	column.batch = x->batch & 1;
+	Value *samples = ir_reduce_all(b, OP_sum, ir_cast(b, n->arg[5], d));
+	return (SomeSamples){ .valid = ir_reshape(b, n->arg[5], column),
+			      .count = ir_binary_c(b, OP_max, ir_binary_c(b, OP_mul, samples, each), 1),
+			      .axes = axes };
+}
+
+/* As batch_norm_training, below. One value alone has no variance and says nothing to the running statistics. */
+static Value *batch_norm_of_some(Builder *b, Node *n, const IntList *axes)
+{
+	Value *x = n->arg[0];
+	double m = ir_float(n, "momentum");
+	int flags = b->flags;
+	b->flags |= x->type.batch ? NF_BATCH_STATS : 0;
+	SomeSamples s = some_samples(b, n, axes);
+	Value *mean = mean_of_some(b, x, &s);
+	Value *off = ir_binary(b, OP_sub, x, ir_unary(b, OP_stop_gradient, mean));
+	Value *var = mean_of_some(b, ir_binary(b, OP_mul, off, off), &s);
+	Value *rstd = ir_unary(b, OP_rsqrt, ir_binary_c(b, OP_add, var, ir_float(n, "eps")));
+	Value *several = ir_binary_c(b, OP_gt, s.count, 1);
+	Value *fix = ir_binary(b, OP_div, s.count, ir_binary_c(b, OP_max, ir_binary_c(b, OP_sub, s.count, 1), 1));
+	update_running(b, n->arg[3], mean, m, several);
+	update_running(b, n->arg[4], ir_binary(b, OP_mul, var, fix), m, several);
+	b->flags = flags;
+	return ir_binary(b, OP_mul, ir_binary(b, OP_sub, x, mean), rstd);
 }
 
 /* The statistics are nodes of their own kind, which a split batch would change; what is normalised
@@ -436,6 +492,8 @@ static Value *batch_norm_training(Builder *b, Node *n)
 	for (int i = 0; i < x->type.ndim; i++)
 		if (i != 1)
 			axes.v[axes.n++] = i;
+	if (n->nargs == 6)
+		return batch_norm_of_some(b, n, &axes);
 	int flags = b->flags;
 	b->flags |= x->type.batch ? NF_BATCH_STATS : 0;
 	Value *mean = ir_reduce(b, OP_mean, x, &axes, true);
@@ -443,8 +501,8 @@ static Value *batch_norm_training(Builder *b, Node *n)
 	/* The running variance is the unbiased one. */
 	Value *count = op_count(b, &x->type, &axes, d);
 	Value *fix = ir_binary(b, OP_div, count, ir_binary_c(b, OP_sub, count, 1));
-	update_running(b, n->arg[3], mean, m);
-	update_running(b, n->arg[4], ir_binary(b, OP_mul, var, fix), m);
+	update_running(b, n->arg[3], mean, m, NULL);
+	update_running(b, n->arg[4], ir_binary(b, OP_mul, var, fix), m, NULL);
 	b->flags = flags;
 	return ir_binary(b, OP_mul, ir_binary(b, OP_sub, x, mean), rstd);
 }

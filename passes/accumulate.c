@@ -246,7 +246,8 @@ bool accumulate_has_variance(const Func *f, int64_t micro, const Node **why)
 {
 	int64_t part = smallest_part(f, micro);
 	for (const Node *n = f->body->first; n; n = n->next) {
-		if (!(n->flags & NF_BATCH_STATS) || n->op != OP_mean || n->res[0]->type.batch)
+		bool mean = n->op == OP_mean || (n->op == OP_sum && n->res[0]->type.ndim > 0); /* of some samples: a sum and their number */
+		if (!(n->flags & NF_BATCH_STATS) || !mean || n->res[0]->type.batch)
 			continue;
 		int64_t values =
 			type_elems(&n->arg[0]->type) / type_elems(&n->res[0]->type) / f->batch;

@@ -11,6 +11,7 @@
  * a loss counts for in a mean over several batches: the number of valid targets of a cross_entropy
  * (the sum of their classes' weights, where it has weights), else of samples. */
 #include "expand.h"
+#include "last_batch.h"
 #include "precision.h"
 #include "targets.h"
 
@@ -151,6 +152,8 @@ static bool make_step(Func *forward)
 	if (!f)
 		return false;
 	remove_outputs(f, "loss");
+	if (!last_batch_mask(f))
+		return false;
 	targets_gate(f);
 	if (!expand_func(f, true))
 		return false;

@@ -12,6 +12,7 @@
 
 #include "../ir/op_util.h"
 #include "gate.h"
+#include "last_batch.h"
 
 /* ---- what a target can be ---- */
 
@@ -28,6 +29,14 @@ static bool is_unsigned_field(const Module *m, const char *input)
 	return type[0] == 'u';
 }
 
+/* What says which samples there are; at least one is. */
+static bool is_mask(const Value *v)
+{
+	while (v->def && ir_ops[v->def->op].kind == K_SHAPE)
+		v = v->def->arg[0];
+	return v->def && v->def->op == OP_input && !strcmp(ir_str(v->def, "name"), LAST_BATCH_INPUT);
+}
+
 static bool may_be(const Module *m, const Value *v, double ignore)
 {
 	const Node *n = v->def;
@@ -39,7 +48,7 @@ static bool may_be(const Module *m, const Value *v, double ignore)
 	switch (n->op) {
 	case OP_const: return ir_float(n, "value") == ignore;
 	case OP_input: return ignore >= 0 || !is_unsigned_field(m, ir_str(n, "name"));
-	case OP_select: return may_be(m, n->arg[1], ignore) || may_be(m, n->arg[2], ignore);
+	case OP_select: return may_be(m, n->arg[1], ignore) || (!is_mask(n->arg[0]) && may_be(m, n->arg[2], ignore));
 	default: break;
 	}
 	bool moves = n->op == OP_cast || (ir_ops[n->op].kind == K_SHAPE && n->nargs == 1 && n->op != OP_pad);
@@ -57,7 +66,7 @@ typedef struct Parts {
 static void mark_data(const Func *f)
 {
 	for (Node *n = f->body->first; n; n = n->next) {
-		bool data = n->op == OP_input;
+		bool data = n->op == OP_input && !is_mask(n->res[0]);
 		for (int i = 0; i < n->nargs; i++)
 			data |= n->arg[i]->aux != NULL;
 		for (int i = 0; i < n->nres; i++)

@@ -187,6 +187,8 @@ static void info_json(const Plan *plan)
 	}
 	printf("],\"data\":[");
 	for (int i = 0; i < plan->ndata; i++) {
+		if (data_is_own(plan->data[i].type))
+			continue;
 		printf("%s{\"name\":", i ? "," : "");
 		json_print_string(stdout, plan->data[i].name);
 		printf(",\"type\":\"%s\",\"fields\":[", plan->data[i].type);
@@ -239,6 +241,8 @@ static void info_text(const Plan *plan)
 		printf("%s\n", v->frozen ? " frozen" : "");
 	}
 	for (int i = 0; i < plan->ndata; i++) {
+		if (data_is_own(plan->data[i].type))
+			continue;
 		printf("data        %s (%s)\n", plan->data[i].name, plan->data[i].type);
 		for (int k = 0; k < plan->ninputs; k++)
 			if (plan->inputs[k].data == i) {

@@ -4,8 +4,8 @@
  * mapped file. This file checks that against what the graph reads, and copies samples into the
  * arena, converting types on the way.
  *
- * Order. Step s of a run reads batch s mod B of epoch s / B, where B is the number of whole
- * batches. Within an epoch, position i reads sample permute(i): a four-round Feistel network over
+ * Order. Step s of a run reads batch s mod B of epoch s / B, where B is the number of batches, of
+ * whole ones unless the plan takes a smaller last one. Within an epoch, position i reads sample permute(i): a four-round Feistel network over
  * the smallest even number of bits that covers the samples, walked until it falls inside (Black and
  * Rogaway, 2002). So a position needs no state beyond the step, and micro-batches and resumed runs
  * read what the whole run would.
@@ -39,6 +39,7 @@ struct Data {
 	DataAugment *augment;       /* one for each plan input */
 	int64_t samples[SPLITS];
 	int64_t tokens;
+	bool partial; /* the last batch of an epoch may be smaller */
 	void *zeros;
 };
 
@@ -361,28 +362,45 @@ static bool check_values(const PlanInput *in, const DataField *d, bool roams, Fa
 	return true;
 }
 
-/* Every field of every set has one number of samples, and training at least a batch of them. */
+bool data_is_own(const char *type)
+{
+	return !strcmp(type, "batch");
+}
+
+static bool is_own(const Plan *plan, int input)
+{
+	int data = plan->inputs[input].data;
+	return data >= 0 && data_is_own(plan->data[data].type);
+}
+
+/* Every field of every set has one number of samples, and training at least a batch of them, or one. */
 static bool check_counts(Data *d, Fail *f)
 {
 	const PlanInput *in = d->plan->inputs;
+	int first = 0;
+	while (first < d->plan->ninputs && is_own(d->plan, first))
+		first++;
 	for (int s = 0; s < SPLITS; s++) {
 		d->samples[s] = 0;
 		for (int i = 0; i < d->plan->ninputs; i++) {
-			const DataField *a = &d->field[0][s], *b = &d->field[i][s];
+			const DataField *a = &d->field[first][s], *b = &d->field[i][s];
 			int64_t na = a->map ? a->samples : 0, nb = b->map ? b->samples : 0;
+			if (is_own(d->plan, i))
+				continue;
 			if (na != nb && na && nb)
 				return fail(f, EXIT_INPUT,
 					    "'%s' has %" PRId64
 					    " samples (%s), but '%s' has %" PRId64 " (%s)",
-					    in[0].name, na, a->map->path, in[i].name, nb,
+					    in[first].name, na, a->map->path, in[i].name, nb,
 					    b->map->path);
-			d->samples[s] = i == 0 || nb < na ? nb : d->samples[s];
+			d->samples[s] = i == first || nb < na ? nb : d->samples[s];
 		}
 	}
-	if (d->plan->ninputs && d->samples[SPLIT_TRAIN] < d->plan->batch)
+	int64_t least = d->partial ? 1 : d->plan->batch;
+	if (first < d->plan->ninputs && d->samples[SPLIT_TRAIN] < least)
 		return fail(f, EXIT_INPUT,
 			    "%s: %" PRId64 " training samples are fewer than a batch of %" PRId64,
-			    d->field[0][SPLIT_TRAIN].map->path, d->samples[SPLIT_TRAIN],
+			    d->field[first][SPLIT_TRAIN].map->path, d->samples[SPLIT_TRAIN],
 			    d->plan->batch);
 	return true;
 }
@@ -444,7 +462,7 @@ static bool check_overrides(const Plan *plan, const DataOverride *o, int no, Fai
 {
 	for (int i = 0; i < no; i++) {
 		int k = 0;
-		while (k < plan->ndata && strcmp(plan->data[k].name, o[i].name))
+		while (k < plan->ndata && (data_is_own(plan->data[k].type) || strcmp(plan->data[k].name, o[i].name)))
 			k++;
 		if (k < plan->ndata) {
 			const PlanData *d = &plan->data[k];
@@ -456,9 +474,13 @@ static bool check_overrides(const Plan *plan, const DataOverride *o, int no, Fai
 		}
 		fail(f, EXIT_FILES, "--data %s: the model has no data of that name; it has",
 		     o[i].name);
+		const char *sign = "";
 		for (k = 0; k < plan->ndata; k++)
-			fail_add(f, "%s '%s'", k ? "," : "", plan->data[k].name);
-		if (plan->ndata == 0)
+			if (!data_is_own(plan->data[k].type)) {
+				fail_add(f, "%s '%s'", sign, plan->data[k].name);
+				sign = ",";
+			}
+		if (!*sign)
 			fail_add(f, " none");
 		return false;
 	}
@@ -484,9 +506,11 @@ static Data *data_new(const Plan *plan, Fail *f)
 		fail(f, EXIT_FILES, "out of memory");
 		return NULL;
 	}
-	for (int i = 0; i < plan->ninputs; i++)
+	for (int i = 0; i < plan->ninputs; i++) {
+		d->partial |= is_own(plan, i);
 		if (data_is_text(plan->data[plan->inputs[i].data].type))
 			d->tokens = plan->inputs[i].ndim ? plan->inputs[i].dim[0] : 1;
+	}
 	return d;
 }
 
@@ -523,7 +547,7 @@ Data *data_open(const Plan *plan, const DataOverride *o, int no, Fail *f)
 	if (!d)
 		return NULL;
 	for (int i = 0; i < plan->ninputs; i++)
-		if (!open_input(d, i, o, no, f)) {
+		if (!is_own(plan, i) && !open_input(d, i, o, no, f)) {
 			data_close(d);
 			return NULL;
 		}
@@ -629,7 +653,8 @@ int64_t data_permute(uint64_t key, int64_t i, int64_t n)
 
 DataCursor data_at_step(const Data *d, DataOrder order, int64_t step)
 {
-	int64_t batches = d->samples[SPLIT_TRAIN] / d->plan->batch;
+	int64_t more = d->partial ? d->plan->batch - 1 : 0;
+	int64_t batches = (d->samples[SPLIT_TRAIN] + more) / d->plan->batch;
 	if (batches < 1)
 		batches = 1; /* a model without data */
 	return (DataCursor){ .data = d,
@@ -691,6 +716,8 @@ static int64_t place(const DataCursor *c, int64_t position, int64_t roam, int64_
 {
 	const Data *d = c->data;
 	*shift = 0;
+	if (c->training)
+		position %= d->samples[SPLIT_TRAIN]; /* of a batch that is filled up */
 	if (!c->training || !c->order.shuffle)
 		return position;
 	uint64_t key = mix(c->order.seed + 0x632be59bd9b4e019u) ^ mix((uint64_t)c->epoch + 1);
@@ -755,6 +782,10 @@ void data_read(void *ctx, int input, int64_t first, int64_t n, void *dst)
 	const DataField *field = &c->data->field[input][c->split];
 	int64_t bytes = plan_input_sample_bytes(in);
 	for (int64_t i = 0; i < n; i++) {
+		if (is_own(c->data->plan, input)) {
+			((uint8_t *)dst)[i] = !c->training || c->first + first + i < c->data->samples[SPLIT_TRAIN];
+			continue;
+		}
 		int64_t shift,
 			sample = place(c, c->first + first + i, c->data->roam[input], &shift);
 		const unsigned char *src = field->base + sample * field->stride +

@@ -49,8 +49,9 @@ typedef struct DataCursor {
 	int64_t epoch, first;
 } DataCursor;
 
-/* The batch of optimizer step `step`: epochs are permutations, an incomplete last batch is dropped.
- */
+/* The batch of optimizer step `step`: epochs are permutations. The samples behind the last whole batch of one are left out, or
+ * are a batch of their own where the plan asks which samples there are (data_is_own): it is filled up with samples from
+ * the beginning of the epoch, of which that input is 0. */
 DataCursor data_at_step(const Data *d, DataOrder order, int64_t step);
 /* Samples from `first` on, in file order. */
 DataCursor data_at_sample(const Data *d, DataSplit split, int64_t first);
@@ -60,6 +61,8 @@ void data_ahead(const DataCursor *c);
 /* A RunSource's read; ctx is a DataCursor. */
 void data_read(void *ctx, int input, int64_t first, int64_t n, void *dst);
 
+/* Data that are not read from files: the input "batch.valid", 1 for each sample of a batch that there is. */
+bool data_is_own(const char *type);
 /* Samples are windows of a text. */
 bool data_is_text(const char *type);
 /* A number in [0,1) that depends on (seed, i) alone. */

@@ -129,9 +129,14 @@ static void help(const Plan *plan, const char *program, int bits)
 		printf("  %-18s %s\n", left, rows[i].doc);
 	}
 	printf("  %-18s this text; after a command, its options\n", "--help");
+	const char *sign = "\ndata:";
 	for (int i = 0; i < plan->ndata; i++)
-		printf("%s '%s' (%s)%s", i ? "," : "\ndata:", plan->data[i].name,
-		       plan->data[i].type, i == plan->ndata - 1 ? "\n" : "");
+		if (!data_is_own(plan->data[i].type)) {
+			printf("%s '%s' (%s)", sign, plan->data[i].name, plan->data[i].type);
+			sign = ",";
+		}
+	if (*sign == ',')
+		putchar('\n');
 }
 
 /* ---- parsing -------------------------------------------------------------------------------- */
