@@ -130,10 +130,118 @@ static Group *start_group(Fuse *f, Node *n)
 	g->id = (int32_t)f->groups.len;
 	g->key = node_key(n);
 	g->domain = *node_shape(n);
-	g->first = g->last = n->pos;
+	g->first = g->last = g->reach = n->pos;
 	vec_push(f->a, &f->groups, g);
 	add_member(f, g, n);
 	return g;
+}
+
+/* ---- order ----
+ *
+ * A group runs as a whole: so what reads one of its early members waits for all that its late members wait for. Group.reach bounds
+ * that, and is carried on to those behind whenever a group comes to wait for more. */
+
+static void outer_reads(const Fuse *f, const Block *body, void (*fn)(void *ctx, Node *before),
+			void *ctx)
+{
+	for (const Node *n = body->first; n; n = n->next) {
+		for (int i = 0; i < n->nargs; i++)
+			if (n->arg[i]->def && n->arg[i]->def->parent == f->block)
+				fn(ctx, n->arg[i]->def);
+		if (n->op == OP_loop)
+			outer_reads(f, n->body, fn, ctx);
+	}
+}
+
+/* The readers of v's bytes but for `except`, views apart, through which they are read too. */
+static void readers(const Fuse *f, const Value *v, const Node *except, void (*fn)(void *ctx, Node *reader), void *ctx)
+{
+	for (int32_t u = f->first_user[v->id]; u < f->first_user[v->id + 1]; u++) {
+		Node *user = f->node[f->users[u]];
+		if (user == except)
+			continue;
+		fn(ctx, user);
+		if (user->nargs == 1 && user->nres == 1 && ir_is_view(user))
+			readers(f, user->res[0], except, fn, ctx);
+	}
+}
+
+void fuse_before(const Fuse *f, const Node *n, void (*fn)(void *ctx, Node *before), void *ctx)
+{
+	for (int i = 0; i < n->nargs; i++)
+		if (n->arg[i]->def && n->arg[i]->def->parent == f->block)
+			fn(ctx, n->arg[i]->def);
+	if (n->op == OP_loop)
+		outer_reads(f, n->body, fn, ctx);
+	if (n->op == OP_assign)
+		readers(f, n->arg[0], n, fn, ctx);
+}
+
+static int32_t *reach_of(Fuse *f, const Node *n)
+{
+	return f->group[n->pos] ? &f->group[n->pos]->reach : &f->reach[n->pos];
+}
+
+typedef struct Reach {
+	Fuse *f;
+	int32_t most;
+} Reach;
+
+static void reach_visit(void *ctx, Node *before)
+{
+	Reach *r = ctx;
+	int32_t x = *reach_of(r->f, before);
+	r->most = x > r->most ? x : r->most;
+}
+
+/* The reach of what n waits for. */
+static int32_t reach_before(Fuse *f, const Node *n)
+{
+	Reach r = { f, -1 };
+	fuse_before(f, n, reach_visit, &r);
+	return r.most;
+}
+
+static void raise_users(Fuse *f, const Value *v, bool assigns_only, int32_t reach, NodeVec *todo)
+{
+	for (int32_t u = f->first_user[v->id]; u < f->first_user[v->id + 1] && f->users[u] < f->at; u++) {
+		Node *user = f->node[f->users[u]];
+		bool waits = !assigns_only || (user->op == OP_assign && user->arg[0] == v);
+		if (!waits || *reach_of(f, user) >= reach)
+			continue;
+		*reach_of(f, user) = reach;
+		vec_push(f->a, todo, user);
+	}
+}
+
+/* What waits for n: readers of its results, assigns of variables that it reads. */
+static void raise_behind(Fuse *f, const Node *n, int32_t reach, NodeVec *todo)
+{
+	for (int i = 0; i < n->nres; i++)
+		raise_users(f, n->res[i], false, reach, todo);
+	for (int i = 0; i < n->nargs; i++) {
+		const Value *v = ir_view_root(n->arg[i], NULL);
+		if (v->def && v->def->op == OP_var)
+			raise_users(f, v, true, reach, todo);
+	}
+}
+
+/* A group waits for more: so does what waits for it. */
+static void raise_reach(Fuse *f, Group *g, int32_t reach)
+{
+	NodeVec todo = { 0 };
+	if (reach <= g->reach)
+		return;
+	g->reach = reach;
+	vec_push(f->a, &todo, g->members.at[0]);
+	while (todo.len > 0) {
+		const Node *n = todo.at[--todo.len];
+		const Group *of = f->group[n->pos];
+		if (!of)
+			raise_behind(f, n, reach, &todo);
+		for (size_t i = 0; of && i < of->members.len; i++)
+			raise_behind(f, of->members.at[i], reach, &todo);
+	}
 }
 
 /* Moves b's members into a, in order of position. */
@@ -157,41 +265,15 @@ static void merge_groups(Fuse *f, Group *a, Group *b)
 		f->group[all.at[j]->pos] = a;
 	for (size_t j = 0; j < all.len; j++)
 		add_member(f, a, all.at[j]);
-}
-
-/* ---- order ---- */
-
-static void outer_reads(const Fuse *f, const Block *body, void (*fn)(void *ctx, Node *before),
-			void *ctx)
-{
-	for (const Node *n = body->first; n; n = n->next) {
-		for (int i = 0; i < n->nargs; i++)
-			if (n->arg[i]->def && n->arg[i]->def->parent == f->block)
-				fn(ctx, n->arg[i]->def);
-		if (n->op == OP_loop)
-			outer_reads(f, n->body, fn, ctx);
-	}
-}
-
-void fuse_before(const Fuse *f, const Node *n, void (*fn)(void *ctx, Node *before), void *ctx)
-{
-	for (int i = 0; i < n->nargs; i++)
-		if (n->arg[i]->def && n->arg[i]->def->parent == f->block)
-			fn(ctx, n->arg[i]->def);
-	if (n->op == OP_loop)
-		outer_reads(f, n->body, fn, ctx);
-	if (n->op != OP_assign)
-		return;
-	int32_t v = n->arg[0]->id;
-	for (int32_t u = f->first_user[v]; u < f->first_user[v + 1]; u++)
-		if (f->users[u] != n->pos)
-			fn(ctx, f->node[f->users[u]]);
+	int32_t reach = b->reach > a->reach ? b->reach : a->reach;
+	a->reach = b->reach < a->reach ? b->reach : a->reach;
+	raise_reach(f, a, reach);
 }
 
 typedef struct Walk {
 	Fuse *f;
 	const Group *a, *b; /* searched for */
-	int32_t first;	    /* nothing that ends before this position can depend on them */
+	int32_t first;	    /* where the first of them begins */
 	VEC(Node *) todo;
 	int visited;
 	bool direct; /* the nodes at hand are members or n itself: neighbours inside the groups are
@@ -207,9 +289,8 @@ static void walk_visit(void *ctx, Node *before)
 		w->found = w->found || !w->direct;
 		return;
 	}
-	int32_t last = g ? g->last : before->pos;
 	uint32_t *mark = g ? &g->mark : &w->f->mark[before->pos];
-	if (last < w->first || *mark == w->f->stamp)
+	if (*reach_of(w->f, before) < w->first || *mark == w->f->stamp)
 		return;
 	*mark = w->f->stamp;
 	w->visited++;
@@ -339,24 +420,6 @@ static bool fits(const Fuse *f, const Group *g, const Node *n)
 	if (g->kind == GROUP_COLUMN && reads_reduction(f, g, n))
 		return false;
 	return same_dims(node_shape(n), &g->domain);
-}
-
-/* ---- assigns ---- */
-
-/* Every read of an assigned variable in the group must be at the element that is written. */
-static bool assign_fits(const Group *g, const Node *assign)
-{
-	if (!(g->key & (NF_OPTIMIZER | NF_BATCH_STATS)))
-		return false; /* replays of forward kernels must have no side effect */
-	const Value *var = assign->arg[0];
-	for (size_t i = 0; i < g->members.len; i++) {
-		const Node *n = g->members.at[i];
-		for (int k = 0; k < n->nargs; k++)
-			if (n->arg[k] == var && (ir_ops[n->op].kind == K_SHAPE ||
-						 !same_dims(node_shape(n), &var->type)))
-				return false;
-	}
-	return true;
 }
 
 /* ---- gains ---- */
@@ -557,7 +620,7 @@ static bool can_join(Fuse *f, const Group *g, const Node *n)
 		return false;
 	if (!fits(f, g, n) || users_conflict(f, g, n))
 		return false;
-	if (n->op == OP_assign && !assign_fits(g, n))
+	if (!fuse_assigns_hold(f, g, NULL, n))
 		return false;
 	return delay_pays(f, g, NULL, n) && !detour(f, g, NULL, n);
 }
@@ -652,6 +715,8 @@ static void try_merge(Fuse *f, Group *g, Group *b, const Node *n)
 		return;
 	if (nest && !(delay_pays(f, b, g, n) && delay_pays(f, g, b, n)))
 		return;
+	if (!fuse_assigns_hold(f, g, b, NULL))
+		return;
 	if (!detour(f, g, b, n))
 		merge_groups(f, g, b);
 }
@@ -703,6 +768,9 @@ static bool may_fuse(const Fuse *f, const Node *n)
 
 static void visit(Fuse *f, Node *n)
 {
+	int32_t reach = reach_before(f, n);
+	f->at = n->pos;
+	f->reach[n->pos] = reach > n->pos ? reach : n->pos;
 	if (!may_fuse(f, n))
 		return;
 	Group *g = best_group(f, n);
@@ -712,6 +780,7 @@ static void visit(Fuse *f, Node *n)
 		add_member(f, g, n);
 	else
 		g = start_group(f, n);
+	raise_reach(f, g, reach);
 	for (int i = 0; i < n->nargs && n->op != OP_reshape; i++)
 		try_merge(f, g, group_of(f, n->arg[i]), n);
 	if (is_reduce(n))
@@ -785,6 +854,7 @@ static void fuse_block(Func *fn, PassCtx *cx, Block *b)
 	f.group = ARENA_ARRAY(scratch, f.nnodes, Group *);
 	f.squeezed = ARENA_ARRAY(scratch, f.nnodes, bool);
 	f.mark = ARENA_ARRAY(scratch, f.nnodes, uint32_t);
+	f.reach = ARENA_ARRAY(scratch, f.nnodes, int32_t);
 	f.last_reader = ARENA_ARRAY(scratch, f.nvalues, int32_t);
 	f.reducer = ARENA_ARRAY(scratch, f.nvalues, int32_t);
 	f.map = ARENA_ARRAY(scratch, f.nvalues, Value *);

@@ -413,19 +413,23 @@ static const Type *domain_of(const Node *fused)
 	return fused->nres ? &fused->res[0]->type : NULL;
 }
 
-/* Every path from the parameter keeps its element in place: no shape op, no broadcast to another
- * shape. */
+/* Every path from the parameter, up to a reduction, keeps its element in place: no shape op on it, no broadcast to another
+ * shape. Values have the ids of find_phases. */
 static bool read_in_place(const Block *b, const Value *param)
 {
+	bool made_of[ALIAS_VALUES] = { false };
+	made_of[param->id] = true;
 	for (const Node *n = b->first; n; n = n->next)
 		for (int i = 0; i < n->nargs; i++) {
-			if (n->arg[i] != param || n->op == OP_yield)
-				continue;
 			OpKind kind = ir_ops[n->op].kind;
-			if (n->op == OP_assign || kind == K_SHAPE)
+			if (!made_of[n->arg[i]->id] || n->op == OP_yield)
+				continue;
+			if (n->arg[i] == param && (n->op == OP_assign || kind == K_SHAPE))
 				return false;
-			if (kind == K_EWISE && !type_same_shape(&n->res[0]->type, &param->type))
+			if (kind == K_EWISE && !type_same_shape(&n->res[0]->type, &n->arg[i]->type))
 				return false;
+			if (kind == K_EWISE || kind == K_SHAPE)
+				made_of[n->res[0]->id] = true;
 		}
 	return true;
 }

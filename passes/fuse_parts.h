@@ -1,4 +1,4 @@
-/* Between the files of the pass fuse: groups found by fuse.c, made into nodes by fuse_body.c. */
+/* Between the files of the pass fuse: groups found by fuse.c, with fuse_assign.c on updates in place, made into nodes by fuse_body.c. */
 #ifndef DLC_PASSES_FUSE_PARTS_H
 #define DLC_PASSES_FUSE_PARTS_H
 
@@ -21,6 +21,7 @@ typedef struct Group {
 	NodeVec members;	   /* in order of position */
 	ValueVec operands;	   /* read from outside (leaves apart) */
 	int32_t first, last;	   /* positions */
+	int32_t reach;		   /* no group or node that it depends on begins behind this position, nor does it */
 	bool has_assign, has_shape;
 	bool gone; /* merged into another */
 	uint32_t mark;
@@ -39,6 +40,8 @@ typedef struct Fuse {
 					users[first_user[v+1]], positions in the block */
 	VEC(Group *) groups;
 	int32_t *last_reader; /* value -> group that read it last, -1 */
+	int32_t *reach;	      /* by position, of nodes without a group: as Group.reach */
+	int32_t at;	      /* position that is visited: what is behind has no group yet */
 	int32_t *reducer;     /* value -> last group with reductions that read it, -1 */
 	bool *squeezed;	      /* by position: made from a reduction without `keep` in its group */
 	uint32_t *mark;	      /* by position */
@@ -49,6 +52,8 @@ typedef struct Fuse {
 
 /* const, iota and random numbers: copied into each kernel that reads them. */
 bool fuse_is_leaf(const Node *n);
+/* Whether a kernel of a, b and n (either may be NULL) may store what its assigns say while it runs. */
+bool fuse_assigns_hold(const Fuse *f, const Group *a, const Group *b, const Node *n);
 /* Replaces the block's nodes by kernels in a valid order. */
 void fuse_materialise(Fuse *f);
 /* Visits, by `fn`, every node that must run before `n`: makers of operands, and for an assign the
