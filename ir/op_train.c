@@ -220,10 +220,13 @@ bool t_adafactor(const Node *n, Type *res, char why[256])
 	if (!type_equal(op_arg(n, 1), p))
 		return op_fail(why, "the gradient must be like the parameter, %s, got %s", TYPE_TEXT(p),
 			       TYPE_TEXT(op_arg(n, 1)));
-	if (n->nargs != (p->ndim >= 2 ? 6 : 5))
-		return op_fail(why, "a parameter of %d dimensions has %d states, got %d", p->ndim,
-			       p->ndim >= 2 ? 2 : 1, (int)n->nargs - 4);
-	for (int i = 4; i < n->nargs; i++) {
+	int states = p->ndim >= 2 ? 2 : 1;
+	if (n->nargs != 4 + states && n->nargs != 5 + states)
+		return op_fail(why, "a parameter of %d dimensions has %d states, and there may be a factor; got %d", p->ndim,
+			       states, (int)n->nargs - 4);
+	if (n->nargs == 5 + states && (op_arg(n, 4 + states)->ndim || op_arg(n, 4 + states)->dtype != p->dtype))
+		return op_fail(why, "the factor must be %s[], got %s", dtype_name(p->dtype), TYPE_TEXT(op_arg(n, 4 + states)));
+	for (int i = 4; i < 4 + states; i++) {
 		Type want = p->ndim >= 2 ? factor_type(p, i - 3) : *p;
 		if (!type_equal(op_arg(n, i), &want))
 			return op_fail(why, "expected a state of type %s, got %s", TYPE_TEXT(&want),
@@ -252,18 +255,37 @@ static Value *mean_over(Builder *b, Value *x, int axis_from_end)
 	return ir_reduce(b, OP_mean, x, &axis, true);
 }
 
+/* The gradient is read by three kernels: the means over two axes and the update. What two of them read would be stored between
+ * them, as large as the gradient itself: its squares, or what has become of it when it is clipped. So each makes these for itself, by
+ * ways that are nodes of their own and give the same bits: g, |g| (squares alone ask for it), and g as (-g)*(-factor). */
+typedef enum Way { WAY_PLAIN, WAY_SIZE, WAY_AGAIN } Way;
+
+static Value *clipped(Builder *b, const Node *n, Way way)
+{
+	int states = n->arg[0]->type.ndim >= 2 ? 2 : 1;
+	Value *g = n->arg[1], *factor = n->nargs > 4 + states ? n->arg[4 + states] : NULL;
+	double most = ir_float(n, "clip_value");
+	bool again = way == WAY_AGAIN && (factor || most > 0);
+	g = way == WAY_SIZE ? ir_unary(b, OP_abs, g) : again ? ir_unary(b, OP_neg, g) : g;
+	if (factor)
+		g = mul(b, g, again ? ir_unary(b, OP_neg, factor) : factor);
+	if (most > 0) {
+		g = way == WAY_SIZE ? g : ir_binary_c(b, OP_max, g, -most);
+		g = ir_binary_c(b, OP_min, g, most);
+	}
+	return again && !factor ? ir_unary(b, OP_neg, g) : g;
+}
+
 /* The estimate of the second moment, from states that it brings up to date. */
 static Value *second_moment(Builder *b, Node *n, Value *fresh, double eps1)
 {
-	Value *g = n->arg[1], *squares = mul(b, g, g);
-	if (n->nargs == 5) {
+	Value *g = clipped(b, n, WAY_PLAIN), *squares = mul(b, g, g);
+	if (n->arg[0]->type.ndim < 2) {
 		Value *v = lerp(b, n->arg[4], squares, fresh);
 		ir_assign(b, n->arg[4], v);
 		return v;
 	}
-	/* Two means over different axes are two kernels, and squares that both read would be stored between them, as large as
-	 * the gradient. |g| makes those of the columns a node of their own, with the same bits, which is in their kernel. */
-	Value *size = ir_unary(b, OP_abs, g);
+	Value *size = clipped(b, n, WAY_SIZE);
 	Value *row = lerp(b, n->arg[4], mean_over(b, squares, 1), fresh);
 	Value *column = lerp(b, n->arg[5], mean_over(b, mul(b, size, size), 2), fresh);
 	ir_assign(b, n->arg[4], row);
@@ -292,7 +314,8 @@ bool x_adafactor(Builder *b, Node *n, bool training, Value **res)
 		eps1 = p->type.dtype == DT_F64 ? DBL_EPSILON : FLT_EPSILON;
 	Value *fresh = ir_binary(b, OP_pow, t, ir_scalar(b, DT_F64, ir_float(n, "beta2_decay")));
 	Value *v = ir_binary_c(b, OP_max, second_moment(b, n, fresh, eps1), eps1 * eps1);
-	Value *update = mul(b, ir_unary(b, OP_rsqrt, v), n->arg[1]);
+	Value *g = clipped(b, n, n->arg[0]->type.ndim < 2 ? WAY_PLAIN : WAY_AGAIN);
+	Value *update = mul(b, ir_unary(b, OP_rsqrt, v), g);
 	Value *size = step_size(b, n, t, update);
 	p = decay_apart(b, p, n->arg[2], ir_float(n, "weight_decay"));
 	ir_assign(b, n->arg[0], ir_binary(b, OP_sub, p, mul(b, meet(b, size, p), update)));

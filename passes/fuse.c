@@ -612,13 +612,35 @@ static bool users_conflict(const Fuse *f, const Group *g, const Node *n)
 	return false;
 }
 
+/* Whether rows take in all that is made of n, within a few ops: no result of it is stored. */
+static bool ends_in_rows(const Fuse *f, const Group *g, const Node *n, int ops)
+{
+	const Value *v = n->nres == 1 && ops > 0 ? n->res[0] : NULL;
+	for (int32_t u = v ? f->first_user[v->id] : 0; v && u < f->first_user[v->id + 1]; u++) {
+		const Node *user = f->node[f->users[u]];
+		bool reduces = is_reduce(user) && fits_reduce(g, user);
+		if (node_key(user) != g->key || !(reduces || (ir_ops[user->op].kind == K_EWISE && ends_in_rows(f, g, user, ops - 1))))
+			return false;
+	}
+	return v != NULL;
+}
+
+/* Part of an update, of as many elements as the rows, that could be in their kernel and saves nothing there: what it reads of theirs is one
+ * number, the norm that it is clipped by, or is stored all the same. Its own result would have to be stored where the number is known, or
+ * until all other gradients are. */
+static bool joins_for_nothing(const Fuse *f, const Group *g, const Node *n)
+{
+	return g && g->kind == GROUP_ROW && (n->flags & NF_OPTIMIZER) && !is_reduce(n) && type_elems(node_shape(n)) > 1 &&
+	       same_dims(node_shape(n), &g->domain) && !saves_operand(f, g, n) && !ends_in_rows(f, g, n, 4);
+}
+
 static bool can_join(Fuse *f, const Group *g, const Node *n)
 {
 	if (!g || g->gone || g->key != node_key(n) ||
 	    group_ops(g) + 1 + count_leaves(n) > FUSE_MAX_OPS ||
 	    (int)g->operands.len + count_new_operands(f, g, n) > FUSE_MAX_OPERANDS)
 		return false;
-	if (!fits(f, g, n) || users_conflict(f, g, n))
+	if (!fits(f, g, n) || users_conflict(f, g, n) || joins_for_nothing(f, g, n))
 		return false;
 	if (!fuse_assigns_hold(f, g, NULL, n))
 		return false;
@@ -782,7 +804,8 @@ static void visit(Fuse *f, Node *n)
 		g = start_group(f, n);
 	raise_reach(f, g, reach);
 	for (int i = 0; i < n->nargs && n->op != OP_reshape; i++)
-		try_merge(f, g, group_of(f, n->arg[i]), n);
+		if (!joins_for_nothing(f, group_of(f, n->arg[i]), n))
+			try_merge(f, g, group_of(f, n->arg[i]), n);
 	if (is_reduce(n))
 		merge_siblings(f, g, n);
 }

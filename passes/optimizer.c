@@ -39,6 +39,7 @@ typedef struct Optimizer {
 	Var *first_new;
 	OpCode op;     /* a row of rules[] */
 	Value *lr, *t; /* f64[], i64[] */
+	Value *clip;   /* the factor of all gradients, where the update itself takes it; NULL */
 	VEC(Value *) rates; /* lr of each group, by number; NULL: not asked for yet */
 	bool good;
 } Optimizer;
@@ -166,7 +167,7 @@ static Value *global_norm(Optimizer *o, const Gradients *gs)
 	return ir_unary(b, OP_sqrt, sum);
 }
 
-/* g *= min(1, max/(norm + 1e-6)), always multiplied. */
+/* g *= min(1, max/(norm + 1e-6)), always multiplied. Adafactor, whose kernels each read the gradient, does it in them. */
 static void clip_norm(Optimizer *o, Gradients *gs)
 {
 	Builder *b = &o->b;
@@ -181,7 +182,9 @@ static void clip_norm(Optimizer *o, Gradients *gs)
 	Value *ratio = ir_binary(b, OP_div, ir_scalar(b, norm->type.dtype, most),
 				 ir_binary_c(b, OP_add, norm, 1e-6));
 	Value *by = ir_binary_c(b, OP_min, ratio, 1);
-	for (size_t i = 0; i < gs->len; i++) {
+	if (o->op == OP_adafactor)
+		o->clip = by;
+	for (size_t i = 0; !o->clip && i < gs->len; i++) {
 		Gradient *g = &gs->at[i];
 		b->span = g->var->span;
 		g->g = ir_binary(b, OP_mul, g->g, ir_cast(b, by, g->g->type.dtype));
@@ -193,7 +196,7 @@ static void clip_value(Optimizer *o, Gradients *gs)
 {
 	Builder *b = &o->b;
 	double most = amount(o, "clip_value", 0);
-	for (size_t i = 0; most > 0 && i < gs->len; i++) {
+	for (size_t i = 0; most > 0 && o->op != OP_adafactor && i < gs->len; i++) {
 		Gradient *g = &gs->at[i];
 		b->span = g->var->span;
 		g->g = ir_binary_c(b, OP_min, ir_binary_c(b, OP_max, g->g, -most), most);
@@ -316,25 +319,29 @@ static Node *lion_node(Optimizer *o, const Update *u)
 static Node *adafactor_node(Optimizer *o, const Update *u)
 {
 	const Var *p = u->g->var;
-	Value *args[] = { u->p, u->g->g, u->lr, o->t, NULL, NULL };
+	Value *args[] = { u->p, u->g->g, u->lr, o->t, NULL, NULL, NULL };
+	int n = 4;
 	double decay = number(o, "beta2_decay", -0.8), d = number(o, "d", 1);
 	Attr a[] = { { .f = checked(o, "beta2_decay", decay, decay <= 0 && isfinite(decay),
 				    "a number up to 0") },
 		     { .f = amount(o, "eps1", 0) },
 		     { .f = amount(o, "eps2", 1e-3) },
 		     { .f = checked(o, "d", d, d >= 1 && isfinite(d), "a number from 1 on") },
-		     { .f = u->decay } };
+		     { .f = u->decay },
+		     { .f = ir_setting_num(o->train, "clip_value", 0) } };
 	if (!o->good)
 		return NULL;
 	if (p->type.ndim < 2) {
-		args[4] = state(o, "v", p);
-		return ir_node(&o->b, OP_adafactor, 5, args, a, NULL);
+		args[n++] = state(o, "v", p);
+	} else {
+		Type row = p->type, column = p->type;
+		row.dim[row.ndim - 1] = column.dim[column.ndim - 2] = 1;
+		args[n++] = state_of(o, "row", p, row);
+		args[n++] = state_of(o, "column", p, column);
 	}
-	Type row = p->type, column = p->type;
-	row.dim[row.ndim - 1] = column.dim[column.ndim - 2] = 1;
-	args[4] = state_of(o, "row", p, row);
-	args[5] = state_of(o, "column", p, column);
-	return ir_node(&o->b, OP_adafactor, 6, args, a, NULL);
+	if (o->clip)
+		args[n++] = ir_cast(&o->b, o->clip, p->type.dtype);
+	return ir_node(&o->b, OP_adafactor, n, args, a, NULL);
 }
 
 static const struct Rule {
