@@ -16,6 +16,8 @@
  *     s  = loop zero {trips = 3, batch = 16, base = 0}  { .. f32[16',5] .. }
  *     s' = loop s    {trips = 1, batch = 12, base = 48} { .. f32[12',5] .. }
  *
+ * Statistics that each micro-batch brings up to date and a gate keeps or drops are carried likewise (carry.c).
+ *
  * What does not depend on the batch stays outside: before the first loop that may read it, behind
  * the loops whose sums it reads. Effects outside come last, so that every loop reads variables as
  * they were.
@@ -26,6 +28,8 @@
  * makes the result depend on the size of the micro-batch (batch norm); that is refused unless
  * allowed. */
 #include "accumulate.h"
+
+#include "carry.h"
 
 typedef enum Class {
 	C_NONE = 1, /* does not depend on the batch */
@@ -51,6 +55,7 @@ typedef struct Split {
 	int stages;  /* number of loops */
 	Nodes stats; /* uses of statistics of the micro-batch */
 	Nodes echo;  /* the same in the backward pass, where the forward pass is to blame */
+	CarryStates carried; /* updates under a gate, which a loop carries like sums */
 	Nodes wrong; /* what no flag can allow: sums that are none, values of one micro-batch that
 			leave the loop */
 } Split;
@@ -165,6 +170,14 @@ static bool uses_statistics(const Node *n, Class cls, bool marked)
 	return n->nres && cls == C_STAT;
 }
 
+static const CarryState *carried_by(const Split *s, const Node *n)
+{
+	for (size_t i = 0; i < s->carried.len && n->op == OP_batch_sum; i++)
+		if (s->carried.at[i].sum == n)
+			return &s->carried.at[i];
+	return NULL;
+}
+
 /* Classes and stages of the results of n, and what n says about splitting. */
 static void classify(Split *s, const Node *n)
 {
@@ -183,7 +196,7 @@ static void classify(Split *s, const Node *n)
 		if (f->stage > s->stages)
 			s->stages = f->stage;
 	}
-	if (n->op == OP_batch_sum ? facts(n->arg[0])->cls != C_SUM
+	if (n->op == OP_batch_sum ? facts(n->arg[0])->cls != C_SUM && !carried_by(s, n)
 				  : n->op == OP_output && reads_batch(n))
 		vec_push(s->scratch, &s->wrong, n);
 	else if (uses_statistics(n, cls, marked))
@@ -198,6 +211,11 @@ static void classify(Split *s, const Node *n)
 static bool mark_state(Split *s)
 {
 	bool found = false;
+	for (size_t i = 0; i < s->carried.len; i++) {
+		Facts *f = facts(s->carried.at[i].inner);
+		found |= !f->state;
+		f->state = true;
+	}
 	for (const Node *n = s->body->first; n; n = n->next) {
 		if (n->op != OP_assign || !depends(facts(n->arg[1])) || facts(n->arg[0])->state)
 			continue;
@@ -419,7 +437,7 @@ static Nodes sums_of(const Rewrite *r, int k)
 	return sums;
 }
 
-/* Zeros, from which the sums of a stage start. */
+/* Zeros, from which the sums of a stage start, and variables, from a copy of which their updates go on. */
 static Value **zero_sums(Rewrite *r, const Nodes *sums)
 {
 	Builder b = ir_builder(r->f->module, r->f->body);
@@ -427,7 +445,8 @@ static Value **zero_sums(Rewrite *r, const Nodes *sums)
 	b.before = r->end;
 	for (size_t i = 0; i < sums->len; i++) {
 		b.span = sums->at[i]->span;
-		zero[i] = ir_const(&b, sums->at[i]->res[0]->type, 0);
+		const CarryState *c = carried_by(r->s, sums->at[i]);
+		zero[i] = c ? ir_binary_c(&b, OP_mul, c->var, 1) : ir_const(&b, sums->at[i]->res[0]->type, 0);
 	}
 	return zero;
 }
@@ -462,6 +481,11 @@ static Node *make_part(Rewrite *r, const Nodes *sums, const bool *need, Value *c
 	Builder b = ir_builder(r->f->module, loop->body);
 	Value **map = ARENA_ARRAY(r->s->scratch, r->values, Value *);
 	memcpy(map, r->outer, (size_t)r->values * sizeof *map);
+	for (size_t i = 0; i < sums->len; i++) {
+		const CarryState *c = carried_by(r->s, sums->at[i]);
+		if (c)
+			map[c->inner->id] = loop->body->param[i];
+	}
 	for (int32_t i = 0; i < r->nodes; i++)
 		if (need[i] && !ir_clone_node(&b, r->node[i], map, r->f->batch, p->batch)) {
 			diag_error(r->f->module->diag, r->node[i]->span,
@@ -473,8 +497,8 @@ static Node *make_part(Rewrite *r, const Nodes *sums, const bool *need, Value *c
 	for (size_t i = 0; i < sums->len; i++) {
 		b.span = sums->at[i]->span;
 		b.flags = sums->at[i]->flags;
-		next[i] = ir_binary(&b, OP_add, loop->body->param[i],
-				    map[sums->at[i]->arg[0]->id]);
+		Value *term = map[sums->at[i]->arg[0]->id];
+		next[i] = carried_by(r->s, sums->at[i]) ? term : ir_binary(&b, OP_add, loop->body->param[i], term);
 	}
 	b.flags = 0;
 	b.span = NO_SPAN;
@@ -529,6 +553,8 @@ static bool rewrite(const Split *s, Func *f, int64_t micro)
 	for (int32_t i = 0; i < r.nodes; i++)
 		if (r.inside[i] || r.node[i]->op == OP_batch_sum)
 			ir_unlink(r.node[i]);
+	for (size_t i = 0; i < s->carried.len; i++)
+		ir_unlink(s->carried.at[i].inner->def);
 	ir_unlink(r.end);
 	return good;
 }
@@ -574,6 +600,8 @@ static bool split(Func *f, PassCtx *cx, int64_t micro)
 		return false;
 	}
 	Split s = { .body = f->body, .scratch = arena_new() };
+	if (cx->allow_microbatch_stats)
+		s.carried = carry_states(f, s.scratch);
 	analyse(&s);
 	bool good = check_split(&s, f, cx, micro) && rewrite(&s, f, micro);
 	arena_free(s.scratch);
