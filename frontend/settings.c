@@ -637,6 +637,8 @@ static void put_loss_scale(Train *t)
 
 	if (e && e->kind == E_NAME && !strcmp(e->s, "dynamic"))
 		put(t, "loss_scale", A_STR, (Attr){ .s = "dynamic" }, e->span);
+	else if (e && e->kind == E_NAME && !name_get(&t->f->consts, e->s))
+		front_error(t->f, &t->frame, e->span, "'loss_scale' must be dynamic or a number, got '%s'", e->s);
 	else if (e)
 		put_num(t, "loss_scale", A_FLOAT,
 			settings_number(t, e, settings_constant(t, e), "loss_scale", A_FLOAT, 1e-30,

@@ -241,9 +241,10 @@ static void freeze(Front *f, Tuning *x, const Var *first_adapter)
 		v->frozen = (frozen || all) && !kept;
 		trains |= v->role == VAR_PARAM && !v->frozen;
 	}
+	int errors = diag_errors(f->diag);
 	patterns_check(f, x->freeze, "parameter", &f->vars);
 	patterns_check(f, x->trainable, "parameter", &f->vars);
-	if (!trains && !first_adapter && !x->lora.on)
+	if (!trains && !first_adapter && !x->lora.on && diag_errors(f->diag) == errors)
 		diag_error(f->diag, x->freeze ? x->freeze->span : NO_SPAN,
 			   "every parameter is frozen, so there is nothing to train");
 }

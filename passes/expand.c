@@ -218,6 +218,10 @@ static void count_samples(Func *f, const Node *macro, Builder *b)
 	ir_output(b, "correct", sum_f32(b, ir_binary(b, OP_and, hit, valid)));
 	ir_output(b, "counted", count);
 	int64_t k = (int64_t)ir_setting_num(ir_find_section(f->module, "train", ""), "top_k", 0);
+	int64_t classes = logits->type.dim[logits->type.ndim - 1];
+	if (k >= classes && !strcmp(f->name, "eval"))
+		diag_warning(f->module->diag, ir_setting(ir_find_section(f->module, "train", ""), "top_k")->span,
+			     "top_k is %lld of %lld classes, among which the right one always is", (long long)k, (long long)classes);
 	if (k > 0)
 		ir_output(b, "correct_top",
 			  sum_f32(b, ir_binary(b, OP_and, among_top(b, logits, target, &last, k), valid)));

@@ -4,6 +4,7 @@
 #include "metrics.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +92,8 @@ int command_eval(const Plan *plan, const Options *o)
 		trainer_close(&t);
 		return report(&f);
 	}
+	if (!isfinite(r.loss))
+		fprintf(stderr, "note: the loss is no finite number: some sample or weight is none, or the model's results are too large\n");
 	if (o->json) {
 		JsonLine j;
 		json_begin(&j);

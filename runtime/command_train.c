@@ -322,7 +322,8 @@ static const char *value_text(double v)
 	return isnan(v) ? "nan" : v < 0 ? "-inf" : "inf";
 }
 
-static void say_bad(const RunBad *bad, int64_t step)
+/* In step number `step`, counted from 1. What is wrong with the data is told with the place in the file. */
+static void say_bad(const Trainer *t, const RunBad *bad, int64_t step)
 {
 	fprintf(stderr,
 		"note: the first result that is not finite: %s%s%s%s in step %" PRId64
@@ -330,6 +331,15 @@ static void say_bad(const RunBad *bad, int64_t step)
 		bad->step->name, bad->step->source[0] ? " (" : "", bad->step->source,
 		bad->step->source[0] ? ")" : "", step, bad->micro, bad->element,
 		value_text(bad->value));
+	if (bad->step->kind != PLAN_INPUT || t->synthetic)
+		return;
+	const PlanInput *in = &t->plan->inputs[bad->step->index];
+	int64_t elems = plan_input_sample_bytes(in) / plan_dtype_bytes(in->dtype);
+	DataOrder order = { .seed = t->state.seed, .shuffle = t->state.shuffle };
+	DataCursor cursor = data_at_step(t->data, order, step - 1);
+	const char *path;
+	int64_t sample = data_sample_at(&cursor, bad->step->index, bad->base + bad->element / elems, &path);
+	fprintf(stderr, "note: that is '%s' of sample %" PRId64 " of %s\n", in->name, sample, path);
 }
 
 /* Replays up to and including step `last` (counted from 1) with every result checked. */
@@ -361,7 +371,7 @@ static void find_first_bad(Session *s, int64_t last)
 			return;
 		}
 		if (bad.step) {
-			say_bad(&bad, s->t.state.step + 1);
+			say_bad(&s->t, &bad, s->t.state.step + 1);
 			return;
 		}
 	}
@@ -445,7 +455,7 @@ static bool check_step(Session *s, const StepResult *r, const RunBad *bad, Fail 
 		fail(f, EXIT_INPUT, "a result is %s at step %" PRId64 ": training stops",
 		     value_text(bad->value), s->t.state.step + 1);
 		report(f);
-		say_bad(bad, s->t.state.step + 1);
+		say_bad(&s->t, bad, s->t.state.step + 1);
 		f->text[0] = 0;
 		return false;
 	}

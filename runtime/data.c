@@ -80,11 +80,18 @@ static const char * override(const DataSet *s, const char *key)
 	return NULL;
 }
 
+/* One of the files that a folder, given when the trainer is started, has all of. */
+static bool is_in_folder(const DataSet *s, const char *key)
+{
+	const char *field = strncmp(key, "test_", 5) ? key : key + 5;
+	return !strcmp(main_key(s->decl->type), "dir") && (!strcmp(field, "x") || !strcmp(field, "y")) && override(s, "dir");
+}
+
 const char *data_text(const DataSet *s, const char *key)
 {
 	const char *given = override(s, key);
 	const PlanSetting *p = setting(s, key);
-	if (!given && p && p->kind == 's')
+	if (!given && p && p->kind == 's' && !is_in_folder(s, key))
 		given = p->s;
 	return given && given[0] ? given : NULL;
 }
@@ -373,6 +380,14 @@ static bool is_own(const Plan *plan, int input)
 	return data >= 0 && data_is_own(plan->data[data].type);
 }
 
+/* Samples of a file, of which a part may be held back. */
+static int64_t in_file(const Data *d, int input, int split)
+{
+	const DataField *f = d->field[input];
+	bool both = f[SPLIT_TRAIN].map == f[SPLIT_TEST].map;
+	return both ? f[SPLIT_TRAIN].samples + f[SPLIT_TEST].samples : f[split].samples;
+}
+
 /* Every field of every set has one number of samples, and training at least a batch of them, or one. */
 static bool check_counts(Data *d, Fail *f)
 {
@@ -391,8 +406,8 @@ static bool check_counts(Data *d, Fail *f)
 				return fail(f, EXIT_INPUT,
 					    "'%s' has %" PRId64
 					    " samples (%s), but '%s' has %" PRId64 " (%s)",
-					    in[first].name, na, a->map->path, in[i].name, nb,
-					    b->map->path);
+					    in[first].name, in_file(d, first, s), a->map->path, in[i].name,
+					    in_file(d, i, s), b->map->path);
 			d->samples[s] = i == first || nb < na ? nb : d->samples[s];
 		}
 	}
@@ -773,6 +788,16 @@ static void read_augmented(const DataCursor *c, const PlanInput *in, const DataF
 			memcpy(row + r * to, swap, (size_t)to);
 		}
 	}
+}
+
+int64_t data_sample_at(const DataCursor *c, int input, int64_t first, const char **path)
+{
+	int64_t shift, sample = place(c, c->first + first, c->data->roam[input], &shift);
+	const DataField *field = &c->data->field[input][c->split];
+	*path = field->map ? field->map->path : "";
+	if (c->split == SPLIT_TEST && field->map == c->data->field[input][SPLIT_TRAIN].map) /* held back from the end */
+		sample += c->data->samples[SPLIT_TRAIN];
+	return sample;
 }
 
 void data_read(void *ctx, int input, int64_t first, int64_t n, void *dst)

@@ -58,6 +58,8 @@ DataCursor data_at_sample(const Data *d, DataSplit split, int64_t first);
 /* Asks the system to have the samples of a batch in memory soon; does nothing for files that are
  * held there anyway. */
 void data_ahead(const DataCursor *c);
+/* Which sample of which file a field's sample `first` of the batch is. */
+int64_t data_sample_at(const DataCursor *c, int input, int64_t first, const char **path);
 /* A RunSource's read; ctx is a DataCursor. */
 void data_read(void *ctx, int input, int64_t first, int64_t n, void *dst);
 

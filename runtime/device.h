@@ -48,6 +48,7 @@ typedef struct RunSource {
 typedef struct RunBad {
 	const PlanStep *step;
 	int64_t micro, element;
+	int64_t base; /* samples before the micro-batch */
 	double value;
 } RunBad;
 

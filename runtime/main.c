@@ -234,7 +234,7 @@ static bool store(const OptionRow *row, char *value, Options *o, Fail *f)
 			    value);
 	default:
 		*(const char **)(void *)at = value;
-		return value[0] || fail(f, EXIT_FILES, "%s needs a value (%s)", row->name, row->value);
+		return value[0] || !strcmp(row->name, "--prompt") || fail(f, EXIT_FILES, "%s needs a value (%s)", row->name, row->value);
 	}
 }
 

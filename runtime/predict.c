@@ -147,6 +147,8 @@ bool trainer_predict(Trainer *t, DataSplit split, const char *path, int64_t *sam
 	Target to = { .full = run_find(t->plan, "predict"), .tail = run_find(t->plan, "predict1") };
 	size_t length = strlen(path);
 	bool csv = length > 4 && !strcmp(path + length - 4, ".csv");
+	if (!csv && (length <= 4 || strcmp(path + length - 4, ".npy")))
+		return fail(f, EXIT_FILES, "%s: predictions are written to FILE.npy or FILE.csv", path);
 	to.output = to.full ? run_large_output(to.full) : NULL;
 	if (!to.output)
 		return fail(f, EXIT_FILES, "this model has no 'predict' output");

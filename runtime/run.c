@@ -201,6 +201,7 @@ static bool check_result(Device *d, const RunAt *at, RunCall *call, int result, 
 			continue;
 		call->bad = (RunBad){ .step = s,
 				      .micro = at->env.micro,
+				      .base = at->env.base,
 				      .element = done / size + i,
 				      .value = plan_element(s->out_dtype, p, i) };
 		return true;

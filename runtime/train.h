@@ -73,7 +73,7 @@ bool trainer_advance(Trainer *t, int64_t last, StepResult *r, RunBad *bad, Fail 
 bool trainer_busy(const Trainer *t);
 /* Over a whole split: full batches, then single samples. */
 bool trainer_eval(Trainer *t, DataSplit split, EvalResult *r, Fail *f);
-/* Writes the predictions of a split, as text where the path ends in .csv, else as .npy; *samples gets their number. */
+/* Writes the predictions of a split, as text where the path ends in .csv, as .npy where in that; *samples gets their number. */
 bool trainer_predict(Trainer *t, DataSplit split, const char *path, int64_t *samples, Fail *f);
 
 /* Sets *bad to the first parameter or state that is not finite, or NULL. */

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ enum { MAP_MAX = 1 << 24, NAME_MAX_BYTES = 1024 };
 
 typedef struct Rename {
 	const char *from, *to; /* to "": the tensor is left out; one * in both is the same text */
-	bool used;
+	bool used, late; /* late: its tensors are those of lines above */
 	int line;
 } Rename;
 
@@ -106,7 +107,7 @@ static bool map_open(NameMap *m, const char *path, Fail *f)
 			return fail(f, EXIT_INPUT, "%s:%d: expected 'from -> to', got '%.100s'", path,
 				    number, line);
 		*arrow = 0;
-		Rename r = { trim(line), trim(arrow + 2), false, number };
+		Rename r = { .from = trim(line), .to = trim(arrow + 2), .line = number };
 		if (!*r.from || stars(r.from) > 1 || stars(r.to) > stars(r.from))
 			return fail(f, EXIT_INPUT,
 				    "%s:%d: expected one name on the left, with at most one * that "
@@ -136,24 +137,30 @@ static bool rename_tensors(NameMap *m, TensorFile *x, const char *path, Fail *f)
 	char *at = m->names = calloc((size_t)x->ntensors + 1, NAME_MAX_BYTES);
 	if (!at)
 		return fail(f, EXIT_FILES, "out of memory");
-	for (int i = 0; i < x->ntensors; i++)
+	for (int i = 0; i < x->ntensors; i++) {
+		Tensor *t = &x->tensor[i];
 		for (int k = 0; k < m->n; k++) {
 			const char *text, *to = m->at[k].to, *star = strchr(to, '*');
 			int len;
-			if (!names(m->at[k].from, x->tensor[i].name, &text, &len))
+			if (!names(m->at[k].from, t->name, &text, &len))
+				continue;
+			m->at[k].late = t->as != t->name;
+			if (m->at[k].late)
 				continue;
 			m->at[k].used = true;
-			x->tensor[i].as = at;
+			t->as = at;
 			snprintf(at, NAME_MAX_BYTES, "%.*s%.*s%s",
 				 (int)(star ? (size_t)(star - to) : strlen(to)), to, star ? len : 0,
 				 text, star ? star + 1 : "");
 			at += NAME_MAX_BYTES;
-			break;
 		}
+	}
 	for (int k = 0; k < m->n; k++)
 		if (!m->at[k].used)
-			return fail(f, EXIT_INPUT, "%s:%d: the file has no tensor '%s'", path,
-				    m->at[k].line, m->at[k].from);
+			return fail(f, EXIT_INPUT,
+				    m->at[k].late ? "%s:%d: lines above it take every tensor '%s'"
+						  : "%s:%d: the file has no tensor '%s'",
+				    path, m->at[k].line, m->at[k].from);
 	return true;
 }
 
@@ -282,6 +289,21 @@ static bool is_float(PlanDType t)
 	return t >= PD_F16;
 }
 
+/* Index of the first element that is not finite; -1: all are. Tensors of a file need not be aligned. */
+static int64_t first_bad(const Tensor *t)
+{
+	double piece[512];
+	int64_t size = plan_dtype_bytes(t->dtype), bytes = t->end - t->begin;
+	for (int64_t at = 0; at < bytes; at += (int64_t)sizeof piece) {
+		int64_t n = bytes - at < (int64_t)sizeof piece ? bytes - at : (int64_t)sizeof piece;
+		memcpy(piece, t->data + at, (size_t)n);
+		int64_t i = plan_first_nonfinite(t->dtype, piece, n / size);
+		if (i >= 0)
+			return at / size + i;
+	}
+	return -1;
+}
+
 static void check_var(const Init *x, const PlanVar *v, Faults *faults)
 {
 	Tensor *t = find_as(&x->file, v->name);
@@ -296,8 +318,14 @@ static void check_var(const Init *x, const PlanVar *v, Faults *faults)
 	t->used = tensor_like(t, v) &&
 		  (t->dtype == v->dtype || (is_float(t->dtype) && is_float(v->dtype)));
 	tensor_shape_text(t->dtype, t->ndim, t->dim, found);
-	if (!t->used)
+	if (!t->used) {
 		fault(faults, "'%s' is %s, expected %s", v->name, found, want);
+		return;
+	}
+	int64_t bad = first_bad(t);
+	t->used = bad < 0;
+	if (!t->used)
+		fault(faults, "'%s' has an element that is not finite, number %" PRId64, v->name, bad);
 }
 
 static bool has_variable(const Init *x, const char *name)
@@ -318,7 +346,8 @@ static void check_rest(const Init *x, Faults *faults)
 		if (twin != t)
 			fault(faults, "'%s' and '%s' are both '%s'", twin->name, t->name, t->as);
 		else if (!has_variable(x, t->as)) /* else its shape was told */
-			fault(faults, "'%s' is not in the model", t->name);
+			fault(faults, strcmp(t->as, t->name) ? "'%s' is to be '%s', which is not in the model" : "'%s' is not in the model",
+			      t->name, t->as);
 	}
 }
 
