@@ -345,22 +345,35 @@ static bool is_same_file(Arena *a, const char *p, const char *q)
 	return there && too && S_ISREG(s.st_mode) && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
 }
 
+/* Before any work: that a file can be written there. `option` names another. */
+static bool check_place(Command *c, const char *path, const char *option)
+{
+	struct stat there;
+
+	if (!path[0]) {
+		usage_error("%s: expected the name of a file, got ''", option);
+		return false;
+	}
+	if (stat(path, &there) == 0 && S_ISDIR(there.st_mode)) {
+		fprintf(stderr, "dlc: cannot write '%s': it is a folder (%s names another file)\n", path, option);
+		return false;
+	}
+	if (lstat(path, &there) == 0 && !S_ISREG(there.st_mode)) /* a device, a pipe, a link is written to */
+		return true;
+	if (access(folder_of(c->arena, path), W_OK | X_OK) != 0) {
+		fprintf(stderr, "dlc: cannot write '%s': %s\n", path, strerror(errno));
+		return false;
+	}
+	return true;
+}
+
 /* That the trainer can be written where it is to go, and is not the model itself. An exit code, or -1 to go on. */
 static int check_trainer(Command *c)
 {
 	const char *path = trainer_path(c);
-	struct stat there;
 
-	if (!path[0])
-		return usage_error("-o: expected the name of a file, got ''");
-	if (access(folder_of(c->arena, path), W_OK | X_OK) != 0) {
-		fprintf(stderr, "dlc: cannot write '%s': %s\n", path, strerror(errno));
+	if (!check_place(c, path, "-o"))
 		return EXIT_USAGE;
-	}
-	if (stat(path, &there) == 0 && S_ISDIR(there.st_mode)) {
-		fprintf(stderr, "dlc: cannot write '%s': it is a folder (-o names another file)\n", path);
-		return EXIT_USAGE;
-	}
 	if (is_same_file(c->arena, path, c->o.input)) {
 		fprintf(stderr, "dlc: the trainer would replace the model '%s' (-o names another file)\n", path);
 		return EXIT_USAGE;
@@ -368,8 +381,7 @@ static int check_trainer(Command *c)
 	return -1;
 }
 
-/* Before any work: that each file that is to be written has a place of its own, which is neither that of another nor of
- * what is read. An exit code, or -1 to go on. */
+/* Before any work: that each file that is to be written has a place, which is neither that of another nor of what is read. An exit code, or -1 to go on. */
 static int check_files(Command *c)
 {
 	const Options *o = &c->o;
@@ -386,6 +398,8 @@ static int check_files(Command *c)
 
 		if (!file[i].path)
 			continue;
+		if (!out && !check_place(c, file[i].path, file[i].what))
+			return EXIT_USAGE;
 		if (!out && is_same_file(c->arena, file[i].path, o->input))
 			return usage_error("'%s' would replace the model", file[i].path);
 		if (!out && o->machine && is_same_file(c->arena, file[i].path, o->machine))
@@ -603,12 +617,16 @@ static int measure_machine(Command *c)
 
 	if (!path)
 		return usage_error("--calibrate: neither DLC_PROFILE nor HOME says where to store the profile (--machine-file FILE)");
+	if (strcmp(path, "-") != 0) {
+		if (path[0])
+			make_folders(c, path);
+		if (!check_place(c, path, "--machine-file"))
+			return EXIT_USAGE;
+	}
 	c->cx.machine = machine_with_threads(c->arena, prior, c->o.threads);
 	c->cx.machine = calibrate(c->arena, prior, c->o.threads, build_measured, c, c->o.quiet, stderr);
 	if (!c->cx.machine)
 		return EXIT_USAGE;
-	if (strcmp(path, "-") != 0)
-		make_folders(c, path);
 	code = write_file(c, path, write_machine);
 	if (code >= 0 || strcmp(path, "-") == 0)
 		return code >= 0 ? code : EXIT_DONE;
