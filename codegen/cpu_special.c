@@ -171,6 +171,30 @@ static KernelText embedding_grad_text(Arena *a, const Node *n)
 	return loop_text(a, n, blocks, (double)(rows + (ir_acc(n) ? 0 : V)) * (double)C, body);
 }
 
+/* A unit is a part. */
+static KernelText part_sums_text(Arena *a, const Node *n)
+{
+	int first = ir_part_operand(n);
+	int64_t part = 0, elems = 0;
+	const char *firsts = "", *sizes = "", *tensors = "", *t = print_ctype(n->arg[first]->type.dtype);
+	for (int i = first; i < n->nargs; i++) {
+		const char *comma = i > first ? ", " : "";
+		firsts = arena_printf(a, "%s%s%lld", firsts, comma, (long long)part);
+		sizes = arena_printf(a, "%s%s%lld", sizes, comma, (long long)type_elems(&n->arg[i]->type));
+		tensors = arena_printf(a, "%s%sa%d", tensors, comma, i);
+		part += ir_parts(&n->arg[i]->type);
+		elems += type_elems(&n->arg[i]->type);
+	}
+	const char *by = !first ? "1" : is_narrow(n) ? arena_printf(a, "dl_load_%s(a0[0])", suffix(n)) : "a0[0]";
+	const char *body = arena_printf(
+		a,
+		"\t\tstatic const int64_t first[] = { %s }, elems[] = { %s };\n"
+		"\t\tconst %s *const x[] = { %s };\n"
+		"\t\tdl_part_%s_%s(u, x, first, elems, %d, %s, r0);\n",
+		firsts, sizes, t, tensors, ir_str(n, "of"), suffix(n), n->nargs - first, by);
+	return loop_text(a, n, part, 2.0 * (double)elems, body);
+}
+
 static int64_t padded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /* The same numbers as DL_ATTENTION_SCRATCH and DL_ATTENTION_GRAD_SCRATCH of special.h, in bytes;
@@ -324,6 +348,8 @@ KernelText cpu_special_text(Arena *a, const Node *n, const char *arch)
 		return embedding_text(a, n);
 	case OP_embedding_grad:
 		return embedding_grad_text(a, n);
+	case OP_part_sums:
+		return part_sums_text(a, n);
 	case OP_attention:
 	case OP_attention_grad:
 		return attention_text(a, n);

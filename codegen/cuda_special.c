@@ -123,6 +123,41 @@ static KernelText embedding_grad_text(Arena *a, const Node *n)
 	return (KernelText){ .text = s, .n = T, .launch = l, .nlaunch = 3 };
 }
 
+/* Whether all tensors can be read in words of 16 bytes. */
+static bool by_words(const Node *n)
+{
+	bool all = n->arg[0]->type.dtype == DT_F32;
+	for (int i = 0; i < n->nargs && all; i++) {
+		int64_t bytes = 0;
+		const Value *root = ir_view_root(n->arg[i], &bytes);
+		all = (bytes + (root->def && root->def->op == OP_var ? 0 : root->offset)) % 16 == 0;
+	}
+	return all;
+}
+
+/* A block is a part. */
+static KernelText part_sums_text(Arena *a, const Node *n)
+{
+	int first = ir_part_operand(n);
+	bool squares = strcmp(ir_str(n, "of"), "squares") == 0;
+	const char *type = type_name(n->arg[0]->type.dtype), *s = open_launch(a, n, 0, BLOCK);
+	int64_t part = 0;
+	for (int i = first; i < n->nargs; i++) {
+		long long elems = (long long)type_elems(&n->arg[i]->type);
+		s = i == first ? arena_printf(a, "%s\tint64_t from = 0, elems = %lld;\n\tconst %s::S *x = a%d;\n", s, elems, type, i)
+			       : arena_printf(a, "%s\tif (blockIdx.x >= %lld)\n\t\tfrom = %lld, elems = %lld, x = a%d;\n", s,
+					      (long long)part, (long long)part, elems, i);
+		part += ir_parts(&n->arg[i]->type);
+	}
+	const char *out = print_ctype(n->res[0]->type.dtype);
+	s = arena_printf(a, "%s\t__shared__ %s warp[DL_PART_BLOCK / 32];\n\tif (blockIdx.x < N)\n"
+			    "\t\tdl_part_sum<%s, %s, %d, %d>(x, elems, blockIdx.x - from, %s, warp, r0);\n}\n",
+			 s, out, type, out, !squares, by_words(n), first ? arena_printf(a, "%s::get(a0[0])", type) : "1");
+	PlanLaunch *l = ARENA_NEW(a, PlanLaunch);
+	*l = (PlanLaunch){ .grid = { (uint32_t)part, 1, 1 }, .block = BLOCK };
+	return (KernelText){ .text = s, .n = part, .launch = l, .nlaunch = 1 };
+}
+
 /* Attention and convolutions. */
 static KernelText tensor_text(Arena *a, const Node *n, const char *arch)
 {
@@ -143,6 +178,7 @@ KernelText cuda_special_text(Arena *a, const Node *n, const char *arch)
 	case OP_avg_pool2d_grad: return pool_text(a, n);
 	case OP_embedding: return embedding_text(a, n);
 	case OP_embedding_grad: return embedding_grad_text(a, n);
+	case OP_part_sums: return part_sums_text(a, n);
 	case OP_attention:
 	case OP_attention_grad:
 	case OP_conv2d:

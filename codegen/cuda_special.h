@@ -198,4 +198,45 @@ DL_INLINE void dl_embed_sum(const typename T::S *dy, const int32_t *order, const
 		y[row * C + c] = To::put(before ? To::get(before[row * C + c]) + sum : sum);
 }
 
+/* ---- parts of sums over tensors (part_sums) ---- */
+
+enum { DL_PART_BLOCK = 256, DL_PART = 16384 };
+
+/* Part `p` of a tensor, to r of the block: the sum of squares, or (BAD) how many are not finite. Units of 4 elements belong to the
+ * threads in turn; a thread adds element e of its units to its sum e, then sums 2 and 1 apart; then lanes of a warp, then warps in
+ * order. WORDS: units are read in words of 16 bytes. `warp`: shared by the block, one for each warp. */
+template <typename T, typename Out, int BAD, int WORDS>
+DL_INLINE void dl_part_sum(const typename T::S *x, int64_t elems, int64_t p, typename T::R by, Out *warp, Out *r)
+{
+	const int64_t left = elems - p * DL_PART;
+	const int n = left < DL_PART ? (int)left : DL_PART;
+	Out s[4] = { 0, 0, 0, 0 };
+	x += p * DL_PART;
+#pragma unroll 4
+	for (int u = threadIdx.x * 4; u < n; u += DL_PART_BLOCK * 4) {
+		__align__(16) typename T::S v[4];
+		if (WORDS && u + 4 <= n) {
+			dl_move<4 * sizeof(v[0])>(v, x + u);
+		} else {
+#pragma unroll
+			for (int e = 0; e < 4; e++)
+				v[e] = u + e < n ? x[u + e] : 0;
+		}
+#pragma unroll
+		for (int e = 0; e < 4; e++) {
+			const typename T::R y = T::get(v[e]) * by;
+			s[e] += BAD ? u + e < n && !(y - y == 0) : y * y;
+		}
+	}
+	Out d = dl_team_sum<32, Out>(0xffffffffu, (s[0] + s[2]) + (s[1] + s[3]));
+	if (threadIdx.x % 32 == 0)
+		warp[threadIdx.x / 32] = d;
+	__syncthreads();
+	if (threadIdx.x != 0)
+		return;
+	for (int w = 1; w < DL_PART_BLOCK / 32; w++)
+		d = d + warp[w];
+	r[blockIdx.x] = d;
+}
+
 #endif

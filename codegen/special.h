@@ -27,6 +27,56 @@
 /* Where sums into `to` are added up: 16-bit numbers in `work`, to be rounded once. */
 #define DL_SUMS(to, work) (NARROW ? (REAL *)(work) : (REAL *)(void *)(to))
 
+/* ---- parts of sums over tensors (part_sums) ---- */
+
+/* Part u: of tensor k, whose parts begin with number first[k]. Element j goes to lane j % 16, the lanes are added as a tree. */
+DL_INLINE const STORED *FN(part)(const int64_t u, const STORED *const *x, const int64_t *first, const int64_t *elems, int n,
+				 int *count)
+{
+	int k = 0;
+	while (k + 1 < n && first[k + 1] <= u)
+		k++;
+	const int64_t from = (u - first[k]) * 16384, left = elems[k] - from;
+	*count = left < 16384 ? (int)left : 16384;
+	return x[k] + from;
+}
+
+DL_INLINE void FN(part_squares)(const int64_t u, const STORED *const *x, const int64_t *first, const int64_t *elems, int n,
+				const REAL by, REAL *r)
+{
+	int count, j = 0;
+	const STORED *v = FN(part)(u, x, first, elems, n, &count);
+	REAL lane[16] = { 0 };
+	for (; j + 16 <= count; j += 16)
+#pragma omp simd
+		for (int l = 0; l < 16; l++) {
+			const REAL s = GET(v[j + l]) * by;
+			lane[l] += s * s;
+		}
+	for (int l = 0; j + l < count; l++) {
+		const REAL s = GET(v[j + l]) * by;
+		lane[l] += s * s;
+	}
+	for (int d = 8; d > 0; d /= 2)
+		for (int l = 0; l < d; l++)
+			lane[l] += lane[l + d];
+	r[u] = lane[0];
+}
+
+DL_INLINE void FN(part_not_finite)(const int64_t u, const STORED *const *x, const int64_t *first, const int64_t *elems, int n,
+				   const REAL by, int32_t *r)
+{
+	int count;
+	const STORED *v = FN(part)(u, x, first, elems, n, &count);
+	int32_t bad = 0;
+#pragma omp simd reduction(+ : bad)
+	for (int j = 0; j < count; j++) {
+		const REAL s = GET(v[j]) * by;
+		bad += !(s - s == 0);
+	}
+	r[u] = bad;
+}
+
 /* ---- pools: x [planes,H,W], y [planes,OH,OW] ---- */
 
 #define DL_POOL_SIZES int H, int W, int OH, int OW, int kh, int kw, int sh, int sw, int ph, int pw

@@ -47,13 +47,18 @@ static Stretch stretch_of(Value *v)
 	return s;
 }
 
-static bool is_nest(const Node *n) { return n->op == OP_fused; }
+/* What reads its operands and writes its results in order, once: a loop nest, and sums over many tensors. */
+static bool is_nest(const Node *n) { return n->op == OP_fused || n->op == OP_part_sums; }
 
 /* Whether a kernel stores to an operand; whether it reads it otherwise. */
 static void uses_of(const Node *fused, int arg, bool *read, bool *written)
 {
-	const Value *p = fused->body->param[arg];
 	*read = *written = false;
+	if (!fused->body) {
+		*read = true;
+		return;
+	}
+	const Value *p = fused->body->param[arg];
 	for (const Node *x = fused->body->first; x; x = x->next)
 		for (int i = 0; i < x->nargs; i++) {
 			bool target = x->op == OP_assign && i == 0;

@@ -115,6 +115,17 @@ Value *ir_value(Builder *b, OpCode op, int nargs, Value *const *args, const Attr
 	return ir_node(b, op, nargs, args, attrs, given)->res[0];
 }
 
+int ir_part_operand(const Node *n)
+{
+	return ir_int(n, "scaled") != 0;
+}
+
+int64_t ir_parts(const Type *t)
+{
+	int64_t n = type_elems(t);
+	return n / IR_PART + (n % IR_PART != 0);
+}
+
 Value *ir_acc(const Node *n)
 {
 	const OpInfo *o = &ir_ops[n->op];

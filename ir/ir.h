@@ -338,6 +338,11 @@ Value *ir_acc(const Node *n);
 /* Gives a node its operand to add to; the node has none yet, and `acc` the type of its result. */
 void ir_set_acc(Module *m, Node *n, Value *acc);
 
+/* part_sums: the first operand whose elements are summed; how many parts a tensor has. */
+enum { IR_PART = 16384 }; /* elements */
+int ir_part_operand(const Node *n);
+int64_t ir_parts(const Type *t);
+
 /* Short forms. Scalars (`c`) take the dtype of the value beside them. */
 Value *ir_const(Builder *b, Type t, double v);
 Value *ir_scalar(Builder *b, DType t, double v);

@@ -104,6 +104,28 @@ bool t_embedding(const Node *n, Type *res, char why[256])
 	return true;
 }
 
+bool t_part_sums(const Node *n, Type *res, char why[256])
+{
+	const char *of = ir_str(n, "of");
+	int first = ir_part_operand(n);
+	DType d = op_arg(n, 0)->dtype;
+	bool squares = of && strcmp(of, "squares") == 0;
+	if (!squares && !(of && strcmp(of, "not_finite") == 0))
+		return op_fail(why, "of: expected \"squares\" or \"not_finite\", got \"%s\"", of ? of : "");
+	if (n->nargs <= first || (first && op_arg(n, 0)->ndim > 0))
+		return op_fail(why, "needs %s", first ? "a scalar and tensors" : "tensors");
+	for (int i = 0; i < n->nargs; i++)
+		if (op_arg(n, i)->dtype != d || !dtype_is_float(d) || op_arg(n, i)->batch)
+			return op_fail(why, "operands must be floating-point tensors of one type that do not scale with the batch, got %s",
+				       TYPE_TEXT(op_arg(n, i)));
+	/* Sums of 16-bit numbers are f32. */
+	*res = type_scalar(!squares ? DT_I32 : dtype_bytes(d) == 2 ? DT_F32 : d);
+	res->ndim = 1;
+	for (int i = first; i < n->nargs; i++)
+		res->dim[0] += ir_parts(op_arg(n, i));
+	return true;
+}
+
 bool t_embedding_grad(const Node *n, Type *res, char why[256])
 {
 	const Type *at = op_arg(n, 0), *dy = op_arg(n, 1);

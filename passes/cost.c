@@ -420,6 +420,22 @@ static void embedding_grad_units(const Node *n, const Machine *m, MachineCost ki
 	add_bytes(unit, m, 2 * added * (double)dtype_bytes(acc->type.dtype), m->touched, threads);
 }
 
+/* One read of all operands. */
+static void part_sums_units(const Node *n, const Machine *m, MachineCost kind, double *unit)
+{
+	double elems = 0, threads;
+
+	(void)kind;
+	for (int i = ir_part_operand(n); i < n->nargs; i++)
+		elems += (double)type_elems(&n->arg[i]->type);
+	threads = elems >= m->fork_work ? share((double)type_elems(&n->res[0]->type), m) : 1;
+	add_launch(n, threads, unit);
+	unit[COST_simple] = elems / threads;
+	unit[COST_row_sum] = elems / threads;
+	unit[COST_row] = (double)type_elems(&n->res[0]->type) / threads;
+	add_traffic(n, m, threads, unit);
+}
+
 static void input_units(const Node *n, const Machine *m, MachineCost kind, double *unit)
 {
 	double bytes = value_bytes(n->res[0]);
@@ -473,6 +489,7 @@ static const struct {
 	[OP_max_pool2d_grad] = { pool_units, COST_pool_grad },
 	[OP_avg_pool2d_grad] = { pool_units, COST_pool_grad },
 	[OP_embedding] = { embedding_units, 0 },
+	[OP_part_sums] = { part_sums_units, 0 },
 	[OP_embedding_grad] = { embedding_grad_units, 0 },
 };
 

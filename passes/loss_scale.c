@@ -20,6 +20,7 @@
 #include "expand.h"
 #include "gate.h"
 #include "precision.h"
+#include "tensor_sums.h"
 
 #include <math.h>
 
@@ -73,31 +74,23 @@ static bool is_gradient(const Node *n)
 	return n->op == OP_output && !strncmp(ir_str(n, "name"), "grad:", 5);
 }
 
-/* How many elements of u are not finite: i32[]. */
-static Value *count_bad(Builder *b, Value *u)
-{
-	Value *bad = ir_unary(b, OP_not, ir_unary(b, OP_is_finite, u));
-	return ir_reduce_all(b, OP_sum, ir_cast(b, bad, DT_I32));
-}
-
 /* Divides the gradients by the scale; whether all are finite. NULL where there are none. */
 static Value *unscale(Builder *b, Func *step, Value *inverse)
 {
-	Value *bad = NULL;
+	Values scaled = { 0 };
 	Node *last = step->body->last;
 	for (Node *n = step->body->first, *next; n; n = next) {
 		next = n == last ? NULL : n->next; /* not what is made here */
 		if (!is_gradient(n))
 			continue;
 		b->span = n->span;
-		Value *g = n->arg[0], *u = ir_binary(b, OP_mul, g, ir_cast(b, inverse, g->type.dtype));
-		Value *count = count_bad(b, u);
-		bad = bad ? ir_binary(b, OP_add, bad, count) : count;
-		ir_output(b, ir_str(n, "name"), u);
+		Value *g = n->arg[0];
+		vec_push(b->m->arena, &scaled, g);
+		ir_output(b, ir_str(n, "name"), ir_binary(b, OP_mul, g, ir_cast(b, inverse, g->type.dtype)));
 		ir_unlink(n);
 	}
 	b->span = NO_SPAN;
-	return bad ? ir_binary_c(b, OP_eq, bad, 0) : NULL;
+	return scaled.len ? ir_binary_c(b, OP_eq, tensor_not_finite(b, (int)scaled.len, scaled.at, inverse), 0) : NULL;
 }
 
 /* S and n behind this step. */

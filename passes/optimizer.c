@@ -26,6 +26,7 @@
 #include "expand.h"
 #include "gate.h"
 #include "simplify.h"
+#include "tensor_sums.h"
 #include "var_index.h"
 
 #include <math.h>
@@ -149,22 +150,28 @@ static bool take_gradients(Optimizer *o, Func *step, Gradients *out)
 	return out->len > 0;
 }
 
-/* The L2 norm of all gradients as one vector, in their dtype (f64 where they differ). */
+/* The scalar that every gradient has been multiplied by, as loss scaling does (loss_scale.c); NULL. */
+static Value *common_factor(const Gradients *gs)
+{
+	Value *by = NULL;
+	for (size_t i = 0; i < gs->len; i++) {
+		const Node *d = gs->at[i].g->def;
+		if (!d || d->op != OP_mul || d->arg[1]->type.ndim > 0 || (by && d->arg[1] != by))
+			return NULL;
+		by = d->arg[1];
+	}
+	return by;
+}
+
+/* The L2 norm of all gradients as one vector, in their dtype (f64 where they differ). What a common factor makes of them is
+ * not stored for it. */
 static Value *global_norm(Optimizer *o, const Gradients *gs)
 {
-	Builder *b = &o->b;
-	DType d = gs->at[0].g->type.dtype;
-	Value *sum = NULL;
-	for (size_t i = 1; i < gs->len; i++)
-		d = gs->at[i].g->type.dtype == d ? d : DT_F64;
-	for (size_t i = 0; i < gs->len; i++) {
-		Value *g = gs->at[i].g;
-		b->span = gs->at[i].var->span;
-		Value *squares =
-			ir_cast(b, ir_reduce_all(b, OP_sum, ir_binary(b, OP_mul, g, g)), d);
-		sum = sum ? ir_binary(b, OP_add, sum, squares) : squares;
-	}
-	return ir_unary(b, OP_sqrt, sum);
+	Value *by = common_factor(gs), **x = ARENA_ARRAY(o->m->arena, gs->len, Value *);
+	for (size_t i = 0; i < gs->len; i++)
+		x[i] = by ? gs->at[i].g->def->arg[0] : gs->at[i].g;
+	o->b.span = NO_SPAN;
+	return ir_unary(&o->b, OP_sqrt, tensor_squares(&o->b, (int)gs->len, x, by));
 }
 
 /* g *= min(1, max/(norm + 1e-6)), always multiplied. Adafactor, whose kernels each read the gradient, does it in them. */

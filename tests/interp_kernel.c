@@ -265,6 +265,21 @@ static void attention(const Node *n, bool magnitudes)
 						       : attention_grad_row)(n, &a, b, h, i);
 }
 
+static void part_sums(const Node *n)
+{
+	int first = ir_part_operand(n);
+	bool squares = strcmp(ir_str(n, "of"), "squares") == 0;
+	double by = first ? data(n->arg[0])[0] : 1, *part = data(n->res[0]);
+	for (int i = first; i < n->nargs; i++) {
+		int64_t elems = type_elems(&n->arg[i]->type);
+		for (int64_t k = 0; k < elems; k++) {
+			double v = interp_round(n->arg[i]->type.dtype == DT_F64 ? DT_F64 : DT_F32, data(n->arg[i])[k] * by);
+			part[k / IR_PART] += squares ? v * v : !isfinite(v);
+		}
+		part += ir_parts(&n->arg[i]->type);
+	}
+}
+
 bool interp_kernel(const Node *n, bool magnitudes)
 {
 	Value *const *x = n->arg, *y = n->res[0];
@@ -279,6 +294,7 @@ bool interp_kernel(const Node *n, bool magnitudes)
 	case OP_avg_pool2d_grad: pool(n, NULL, x[0], false, true); break;
 	case OP_embedding: embedding(x[0], x[1], data(y)); break;
 	case OP_embedding_grad: embedding_grad(y, x[0], data(x[1])); break;
+	case OP_part_sums: part_sums(n); break;
 	case OP_attention:
 	case OP_attention_grad: attention(n, magnitudes); break;
 	default: return false;
