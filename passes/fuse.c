@@ -19,6 +19,7 @@
  * Decisions depend on the graph alone. Each join walks backwards over a bounded number of nodes, so
  * the pass is near-linear. */
 #include "fuse_parts.h"
+#include "fuse_remake.h"
 
 #include <assert.h>
 
@@ -665,11 +666,26 @@ static bool same_nest(const Group *a, const Group *b)
 	       memcmp(a->reduced, b->reduced, sizeof a->reduced) == 0;
 }
 
-/* A map whose values n alone reads, at places that n's shape op or broadcast of a scalar chooses.
+/* A map over one value for each row of g, which the rows alone read. */
+static bool is_of_rows(const Fuse *f, const Group *g, const Group *b, const Node *n)
+{
+	if (g->kind != GROUP_ROW || b->has_shape || !is_keep_shape(g, &b->domain))
+		return false;
+	for (size_t i = 0; i < b->members.len; i++)
+		if (!used_only_in(f, b->members.at[i]->res[0], b, g, n->pos))
+			return false;
+	return true;
+}
+
+/* A map whose values n alone reads, at places that n's shape op or broadcast of a scalar chooses; or one of the rows of g.
  */
 static bool absorbable(const Fuse *f, const Group *g, const Group *b, const Node *n)
 {
-	if (b->kind != GROUP_MAP || b->has_assign || !all_used_by(f, b, n))
+	if (b->kind != GROUP_MAP || b->has_assign)
+		return false;
+	if (is_of_rows(f, g, b, n))
+		return true;
+	if (!all_used_by(f, b, n))
 		return false;
 	if (type_elems(&b->domain) == 1)
 		return true;
@@ -911,6 +927,7 @@ bool fuse_func(Func *fn, PassCtx *cx)
 	for (Node *n = fn->body->first; n; n = n->next)
 		if (n->op == OP_loop)
 			fuse_block(fn, cx, n->body);
+	fuse_remake(fn);
 	ir_dce(fn);
 	set_work(fn->body, cx);
 	return true;
