@@ -666,7 +666,8 @@ static void set_context(Command *c)
 	const Backend *b = c->backend;
 
 	c->caps = (Capabilities){ .threads = o->threads, .strided_attention = b->strided_attention, .workspace = b->workspace,
-		                  .fusable = b->fusable, .accumulates = b->accumulates };
+		                  .fusable = b->fusable, .accumulates = b->accumulates,
+		                  .epilogue = c->o.no_epilogues ? NULL : b->epilogue };
 	c->cx.caps = &c->caps;
 	c->cx.precision = o->front.precision;
 	c->cx.print_after = o->print_after;

@@ -28,7 +28,7 @@ static const char usage_text[] =
 	"                              (the trainer is built as well, unless there is --no-build)\n"
 	"          --micro-batch N     samples of one micro-batch (default: chosen)\n"
 	"          --chunks N          parts in which a wide head and its loss are computed (default: chosen; 1: whole)\n"
-	"          --no-recompute      no replays    --optimizer-in-backward on|off    --allow-microbatch-stats\n"
+	"          --no-recompute      no replays    --no-epilogues    --optimizer-in-backward on|off    --allow-microbatch-stats\n"
 	"          --max-slowdown R    no plan slower than R times the unlimited one (default 10)\n"
 	"          --machine NAME|FILE profile for predicted times    --threads N (default: all processors)\n"
 	"model:    -D NAME=VALUE       overrides a const, train.KEY or DATA.KEY    --precision P    --seed N\n"
@@ -122,7 +122,7 @@ static void list_ops(void)
 }
 
 enum {
-	O_BUDGET = 256, O_MIN_BUDGET, O_MICRO, O_CHUNKS, O_NO_RECOMPUTE, O_IN_BACKWARD, O_ALLOW_STATS, O_SLOWDOWN, O_MACHINE, O_THREADS,
+	O_BUDGET = 256, O_MIN_BUDGET, O_MICRO, O_CHUNKS, O_NO_RECOMPUTE, O_NO_EPILOGUES, O_IN_BACKWARD, O_ALLOW_STATS, O_SLOWDOWN, O_MACHINE, O_THREADS,
 	O_PRECISION, O_SEED, O_NO_BUILD, O_KEEP, O_DEBUG, O_JSON, O_QUIET, O_EMIT, O_STOP, O_PASSES, O_CHECK, O_PRINT_AFTER,
 	O_PRINT_ALL, O_PRINT_CHANGED, O_TIME, O_VERIFY, O_LIST_PASSES, O_LIST_OPS, O_VERSION, O_HELP, O_TARGET, O_ARCH,
 	O_CALIBRATE, O_MACHINE_FILE, O_PACK, O_CAPACITY, O_SECONDS,
@@ -132,7 +132,7 @@ enum {
 static const struct option long_options[] = {
 	{ "mem-budget", 1, 0, O_BUDGET }, { "min-budget", 0, 0, O_MIN_BUDGET }, { "micro-batch", 1, 0, O_MICRO },
 	{ "chunks", 1, 0, O_CHUNKS },
-	{ "no-recompute", 0, 0, O_NO_RECOMPUTE }, { "optimizer-in-backward", 1, 0, O_IN_BACKWARD },
+	{ "no-recompute", 0, 0, O_NO_RECOMPUTE }, { "no-epilogues", 0, 0, O_NO_EPILOGUES }, { "optimizer-in-backward", 1, 0, O_IN_BACKWARD },
 	{ "allow-microbatch-stats", 0, 0, O_ALLOW_STATS }, { "max-slowdown", 1, 0, O_SLOWDOWN },
 	{ "machine", 1, 0, O_MACHINE }, { "threads", 1, 0, O_THREADS }, { "precision", 1, 0, O_PRECISION },
 	{ "seed", 1, 0, O_SEED }, { "no-build", 0, 0, O_NO_BUILD }, { "keep-sources", 0, 0, O_KEEP },
@@ -185,6 +185,7 @@ static bool set_plan_option(Options *o, int opt, const char *arg)
 	case O_MICRO: return parse_count("micro-batch", arg, 1, INT32_MAX, &p->micro_batch);
 	case O_CHUNKS: return parse_count("chunks", arg, 1, CHUNK_MOST, &p->chunks);
 	case O_NO_RECOMPUTE: p->recompute = false; return true;
+	case O_NO_EPILOGUES: o->no_epilogues = true; return true;
 	case O_ALLOW_STATS: p->allow_microbatch_stats = true; return true;
 	case O_SLOWDOWN: return parse_slowdown(arg, &p->max_slowdown);
 	case O_MACHINE: o->machine = arg; return true;

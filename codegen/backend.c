@@ -57,10 +57,22 @@ static bool accumulates(const Node *n)
 	return (ir_ops[n->op].flags & OPF_ACC) != 0;
 }
 
+/* cuBLASLt, for matrices that are no batch. Sizes that are multiples of 8 are those for which its tensor-core kernels are made, and its
+ * second result or operand needs rows of such a size. */
+static bool cuda_epilogue(const Node *n, OpCode op)
+{
+	PlanPrim p;
+	if (!cuda_library(n, &p) || p.ndim != 2 || p.dtype == PD_F64)
+		return false;
+	if (op == OP_matmul_sums && p.dtype != PD_F32 && p.out != PD_F32)
+		return false;
+	return p.dims[2][0] % 8 == 0 && p.dims[2][1] % 8 == 0 && p.dims[0][1] % 8 == 0;
+}
+
 static const Backend backends[] = {
 	{ "cpu", "generated C, compiled by the system's compiler; products by oneDNN", fusable,
-	  cpu_workspace, accumulates, true, NULL, NULL, "c", cpu_emit, NULL, NULL, NULL, cpu_build },
-	{ "cuda", "generated CUDA C, compiled by NVRTC; products by cuBLASLt", fusable, cuda_workspace, accumulates, true,
+	  cpu_workspace, accumulates, NULL, true, NULL, NULL, "c", cpu_emit, NULL, NULL, NULL, cpu_build },
+	{ "cuda", "generated CUDA C, compiled by NVRTC; products by cuBLASLt", fusable, cuda_workspace, accumulates, cuda_epilogue, true,
 	  "sm_90, sm_80, sm_86, sm_89, sm_100, sm_120", "h200, a100, rtx4090, rtx4090, h200, rtx4090", "cuda", cuda_emit,
 	  cuda_launches, cuda_print_launches, cuda_free_bytes, cuda_build },
 };

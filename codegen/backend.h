@@ -26,8 +26,9 @@ typedef struct Backend {
 	/* Which nodes may join a fused kernel; workspace bytes of a node after fuse. */
 	bool (*fusable)(const Node *n);
 	int64_t (*workspace)(const Node *n, int threads);
-	/* Products that can go on with a sum in place (pass.h). */
+	/* Products that can go on with a sum in place, and that can do more (pass.h). */
 	bool (*accumulates)(const Node *n);
+	bool (*epilogue)(const Node *n, OpCode op);
 	bool strided_attention;
 	/* Processors that it builds for, by commas, the default first, and the machine profile (passes/machines.txt) of each; NULL:
 	 * it builds for the machine at hand. */

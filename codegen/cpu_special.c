@@ -25,9 +25,12 @@ static void describe(const Node *n, PlanPrim *p)
 		p->compute = plan_prim_compute(p->dtype);
 }
 
+/* Passes make none of these for this back end (Capabilities.epilogue). */
+static bool has_epilogue(const Node *n) { return ir_is_product(n->op) && n->op != OP_matmul; }
+
 bool cpu_prim(const Node *n, PlanPrim *p)
 {
-	if (ir_ops[n->op].kind != K_MATRIX)
+	if (ir_ops[n->op].kind != K_MATRIX || has_epilogue(n))
 		return false;
 	describe(n, p);
 	if (dtype_bytes(n->arg[0]->type.dtype) == 2 && n->op == OP_matmul)
@@ -354,7 +357,7 @@ KernelText cpu_special_text(Arena *a, const Node *n, const char *arch)
 	case OP_attention_grad:
 		return attention_text(a, n);
 	default:
-		return ir_ops[n->op].kind == K_MATRIX ? matrix_text(a, n) : (KernelText){ 0 };
+		return ir_ops[n->op].kind == K_MATRIX && !has_epilogue(n) ? matrix_text(a, n) : (KernelText){ 0 };
 	}
 }
 

@@ -25,7 +25,7 @@ static int64_t product_workspace(const PlanPrim *p)
 	return bytes > MOST ? MOST : bytes;
 }
 
-bool cuda_library(const Node *n, PlanPrim *p) { return n->op == OP_matmul && library_call(n, p); }
+bool cuda_library(const Node *n, PlanPrim *p) { return ir_is_product(n->op) && library_call(n, p); }
 
 /* ---- kernels ---- */
 
@@ -193,7 +193,7 @@ int64_t cuda_special_workspace(const Node *n)
 	PlanPrim p;
 	if (n->op == OP_embedding_grad)
 		return embedding_work(n);
-	if (n->op == OP_attention || n->op == OP_attention_grad || (ir_ops[n->op].kind == K_MATRIX && n->op != OP_matmul))
+	if (n->op == OP_attention || n->op == OP_attention_grad || (ir_ops[n->op].kind == K_MATRIX && !ir_is_product(n->op)))
 		return cuda_tensor_workspace(n);
 	return cuda_library(n, &p) ? product_workspace(&p) : 0;
 }

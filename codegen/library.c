@@ -74,15 +74,26 @@ static void describe_conv(const Node *n, PlanPrim *p)
 	p->groups = ir_int(n, "groups");
 }
 
+static PlanEpilogue epilogue_of(const Node *n)
+{
+	switch ((int)n->op) {
+	case OP_matmul_bias: return EPILOGUE_BIAS;
+	case OP_matmul_gelu_grad: return EPILOGUE_GELU_GRAD;
+	case OP_matmul_sums: return ir_int(n, "of") ? EPILOGUE_SUMS_B : EPILOGUE_SUMS_A;
+	default: return EPILOGUE_NONE;
+	}
+}
+
 bool library_call(const Node *n, PlanPrim *p)
 {
 	if (ir_ops[n->op].kind != K_MATRIX)
 		return false;
 	*p = (PlanPrim){ .groups = 1, .acc = ir_acc(n) != NULL };
-	if (n->op == OP_matmul)
+	if (ir_is_product(n->op))
 		describe_matmul(n, p);
 	else
 		describe_conv(n, p);
+	p->epilogue = epilogue_of(n);
 	p->dtype = (PlanDType)n->arg[0]->type.dtype;
 	if (n->res[0]->type.dtype != n->arg[0]->type.dtype)
 		p->out = (PlanDType)n->res[0]->type.dtype;

@@ -10,7 +10,7 @@
  *     each variable that they assign
  *
  * A value that lives only within a level costs nothing, one that crosses to the backward pass costs a write and a read. A loop
- * stands between the levels before and behind it, and counts once for each trip.
+ * stands between the levels before and behind it, and counts once for each trip. What a product does besides (epilogue) is part of it.
  *
  * Invariant: the floor depends on the arithmetic of the graph and not on how `fuse` has cut it into kernels. */
 #include "traffic.h"

@@ -338,6 +338,8 @@ Value *ir_acc(const Node *n);
 /* Gives a node its operand to add to; the node has none yet, and `acc` the type of its result. */
 void ir_set_acc(Module *m, Node *n, Value *acc);
 
+/* A product of matrices, with or without an epilogue: matmul, matmul_bias, matmul_gelu_grad, matmul_sums. */
+bool ir_is_product(OpCode op);
 /* part_sums: the first operand whose elements are summed; how many parts a tensor has. */
 enum { IR_PART = 16384 }; /* elements */
 int ir_part_operand(const Node *n);

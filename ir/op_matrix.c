@@ -21,7 +21,7 @@ static Product product_of(const Node *n)
 			  .n = lead2 + !tb };
 }
 
-/* Operands' dtype, or what `out` says. */
+/* What `out` says, where it says something. */
 static bool product_dtype(const Node *n, DType *t, char why[256])
 {
 	const char *out = ir_str(n, "out");
@@ -34,7 +34,8 @@ static bool product_dtype(const Node *n, DType *t, char why[256])
 	return true;
 }
 
-bool t_matmul(const Node *n, Type *res, char why[256])
+/* The type of a product whose elements are of `dtype` (DT_NONE: of the operands'). */
+static bool product_type(const Node *n, DType dtype, Type *res, char why[256])
 {
 	const Type *x = op_arg(n, 0), *y = op_arg(n, 1);
 	if (x->ndim < 2 || y->ndim < 2)
@@ -48,10 +49,8 @@ bool t_matmul(const Node *n, Type *res, char why[256])
 	if (type_marked(x, p.k) != type_marked(y, p.k2))
 		return op_fail(why, "only one inner size scales with the batch, %s by %s",
 			       TYPE_TEXT(x), TYPE_TEXT(y));
-	Type t = type_scalar(x->dtype);
-	if (!product_dtype(n, &t.dtype, why))
-		return false;
-	DType own = t.dtype;
+	DType own = dtype ? dtype : x->dtype;
+	Type t = type_scalar(own);
 	type_append(&t, x, 0, p.lead1);
 	if (p.lead1 && p.lead2) {
 		Type other = type_scalar(own);
@@ -67,6 +66,47 @@ bool t_matmul(const Node *n, Type *res, char why[256])
 	if (!type_check(&t))
 		return op_fail(why, "the result %s is too large", TYPE_TEXT(&t));
 	*res = t;
+	return true;
+}
+
+bool t_matmul(const Node *n, Type *res, char why[256])
+{
+	DType t = op_arg(n, 0)->dtype;
+	return product_dtype(n, &t, why) && product_type(n, t, res, why) && op_acc_arg(n, res, why);
+}
+
+/* ---- products with an epilogue ---- */
+
+bool t_matmul_bias(const Node *n, Type *res, char why[256])
+{
+	if (!product_type(n, DT_NONE, res, why))
+		return false;
+	Type bias = type_scalar(res->dtype);
+	type_append(&bias, res, res->ndim - 1, res->ndim);
+	if (!type_equal(op_arg(n, 2), &bias))
+		return op_fail(why, "expected a bias of type %s, got %s", TYPE_TEXT(&bias), TYPE_TEXT(op_arg(n, 2)));
+	return true;
+}
+
+bool t_matmul_gelu_grad(const Node *n, Type *res, char why[256])
+{
+	if (!product_type(n, DT_NONE, res, why))
+		return false;
+	if (!type_equal(op_arg(n, 2), res))
+		return op_fail(why, "a product %s does not match %s", TYPE_TEXT(res), TYPE_TEXT(op_arg(n, 2)));
+	return true;
+}
+
+bool t_matmul_sums(const Node *n, Type *res, char why[256])
+{
+	int64_t of = ir_int(n, "of");
+	DType d = op_arg(n, 0)->dtype;
+	if (op_arg(n, 0)->ndim != 2 || op_arg(n, 1)->ndim != 2 || of < 0 || of > 1)
+		return op_fail(why, "needs two matrices and of = 0 or 1");
+	if (!product_type(n, dtype_bytes(d) == 2 ? DT_F32 : d, res, why))
+		return false;
+	res[1] = type_scalar(res->dtype);
+	type_append(&res[1], res, (int)of, (int)of + 1);
 	return op_acc_arg(n, res, why);
 }
 

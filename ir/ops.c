@@ -123,7 +123,7 @@ static const char *check_row(const OpInfo *o)
 		return "element-wise ops have 1 to 3 operands and one result";
 	if ((o->flags & OPF_VIEW) && (o->nargs < 1 || o->nres != 1))
 		return "a view has an operand and one result";
-	if ((o->flags & OPF_ACC) && (o->nres != 1 || o->flags & (OPF_VARARGS | OPF_VIEW)))
+	if ((o->flags & OPF_ACC) && (o->nres < 1 || o->flags & (OPF_VARARGS | OPF_VIEW)))
 		return "what adds to an operand has one result, and no other optional operands";
 	if ((o->flags & OPF_RANDOM) && op_attr_find((OpCode)(o - ir_ops), "stream", 6) < 0)
 		return "random without an attribute stream";

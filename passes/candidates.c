@@ -7,6 +7,7 @@
 #include "planner_parts.h"
 
 #include "accumulate.h"
+#include "epilogue.h"
 #include "fold_sums.h"
 #include "fuse.h"
 #include "place.h"
@@ -24,6 +25,7 @@ static bool lower(Candidate *c, Planner *p)
 	if (!chunk_func(f, p->cx, c->chunks))
 		return false;
 	fold_sums_func(f, p->cx->caps);
+	epilogue_func(f, p->cx->caps);
 	place_strided_views(f, p->cx->caps);
 	if (!fuse_func(f, p->cx))
 		return false;

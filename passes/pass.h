@@ -1,6 +1,6 @@
 /* The pass driver: passes are rows of passes.def, run by name over a Module, verified and dumped between.
  *
- * expand | simplify | autodiff | autocast | loss_scale | optimizer | accumulate | chunk | fold_sums | inplace | fuse | schedule |
+ * expand | simplify | autodiff | autocast | loss_scale | optimizer | accumulate | chunk | fold_sums | epilogue | inplace | fuse | schedule |
  * recompute | offsets. `budget` (planner.h) drives those from `accumulate` on for its candidates. */
 #ifndef DLC_PASSES_PASS_H
 #define DLC_PASSES_PASS_H
@@ -40,6 +40,8 @@ typedef struct Capabilities {
 	bool (*fusable)(const Node *n);
 	/* True where the product `n` (OPF_ACC) can be added to a sum as it is computed, in place; NULL: none can. */
 	bool (*accumulates)(const Node *n);
+	/* True where the product `n` (matmul) can be computed as `op`, which does more (ir_is_product); NULL: none can. */
+	bool (*epilogue)(const Node *n, OpCode op);
 } Capabilities;
 
 typedef struct Machine Machine; /* rates for predicted times: machine.h */

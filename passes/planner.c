@@ -14,6 +14,7 @@
 
 #include "accumulate.h"
 #include "bound.h"
+#include "epilogue.h"
 #include "fuse.h"
 #include "place.h"
 #include "planner_parts.h"
@@ -31,6 +32,7 @@ static int64_t place_other(Planner *p, Func *f, int64_t chunks)
 {
 	if (!accumulate_func(f, p->cx, 0) || !chunk_func(f, p->cx, chunks))
 		return -1;
+	epilogue_func(f, p->cx->caps);
 	place_strided_views(f, p->cx->caps);
 	if (!fuse_func(f, p->cx))
 		return -1;
@@ -145,6 +147,8 @@ static void show_lowering(Planner *p, const Choice *c)
 	show(p, "accumulate", f);
 	chunk_func(f, p->cx, c->candidate->chunks);
 	show(p, "chunk", f);
+	epilogue_func(f, p->cx->caps);
+	show(p, "epilogue", f);
 	place_strided_views(f, p->cx->caps);
 	show(p, "inplace", f);
 	fuse_func(f, p->cx);

@@ -120,7 +120,15 @@ typedef struct LtHeuristic {
 
 enum { /* cudaDataType */ LT_F32 = 0, LT_F64 = 1, LT_F16 = 2, LT_BF16 = 14 };
 enum { /* cublasComputeType_t */ LT_COMPUTE_F32 = 68, LT_COMPUTE_F64 = 70 };
-enum { /* CUBLASLT_MATMUL_DESC_* */ LT_TRANS_A = 3, LT_TRANS_B = 4 };
+enum { /* CUBLASLT_MATMUL_DESC_* */
+	LT_TRANS_A = 3,
+	LT_TRANS_B = 4,
+	LT_EPILOGUE = 7,
+	LT_BIAS_POINTER = 8, /* of a bias, and where sums go */
+	LT_AUX_POINTER = 11,
+	LT_AUX_LD = 12
+};
+enum { /* CUBLASLT_EPILOGUE_* */ LT_EPILOGUE_BIAS = 4, LT_EPILOGUE_DGELU = 192, LT_EPILOGUE_BGRADA = 256, LT_EPILOGUE_BGRADB = 512 };
 enum { /* CUBLASLT_MATRIX_LAYOUT_* */ LT_BATCH_COUNT = 5, LT_BATCH_OFFSET = 6 };
 enum { /* CUBLASLT_MATMUL_PREF_* */
 	LT_PREF_WORK_BYTES = 1,

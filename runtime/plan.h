@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 7 };
+enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 8 };
 
 /* Same order and values as ir/ir.h's DType (codegen asserts it). */
 typedef enum PlanDType { PD_NONE, PD_BOOL, PD_U8, PD_U16, PD_I32, PD_I64, PD_F16, PD_BF16, PD_F32, PD_F64 } PlanDType;
@@ -31,6 +31,10 @@ typedef void (*PlanKernel)(unsigned char *arena, const int64_t *off, const PlanE
  * With `acc` the result, c or w, is added to a sum of f32, dense, which may lie in the result's place or apart from it. */
 typedef enum PlanPrimKind { PRIM_MATMUL, PRIM_CONV, PRIM_CONV_GRAD_X, PRIM_CONV_GRAD_W } PlanPrimKind;
 
+/* What a matrix product does besides: adds an operand bias [N] to each row; multiplies by the derivative of gelu (tanh form) at an operand
+ * of the result's size; leaves the sums of op(a) over K [M], or of op(b) [N], of the result's type, as a second result. */
+typedef enum PlanEpilogue { EPILOGUE_NONE, EPILOGUE_BIAS, EPILOGUE_GELU_GRAD, EPILOGUE_SUMS_A, EPILOGUE_SUMS_B } PlanEpilogue;
+
 typedef struct PlanPrim {
 	PlanPrimKind kind;
 	PlanDType dtype; /* of the operands */
@@ -40,6 +44,7 @@ typedef struct PlanPrim {
 	int64_t strides[3][PLAN_MAX_DIMS]; /* matmul only */
 	int64_t stride[2], pad[2], dilation[2], groups;
 	bool acc;        /* of a product or a weight gradient */
+	PlanEpilogue epilogue; /* CUDA */
 	int64_t work_bytes; /* planned workspace (scratchpad and packed operands) */
 } PlanPrim;
 
@@ -73,7 +78,7 @@ typedef struct PlanModule {
 
 typedef enum PlanStepKind {
 	PLAN_KERNEL, /* fn(arena, off, env), or its launches */
-	PLAN_PRIM,   /* prims[index]; off: operands in the op's order (conv_grad_x: dy, w; conv_grad_w: x, dy; then the sum, with acc), result, workspace */
+	PLAN_PRIM,   /* prims[index]; off: operands in the op's order (conv_grad_x: dy, w; conv_grad_w: x, dy; then what the epilogue reads; then the sum, with acc), results, workspace */
 	PLAN_INPUT,  /* inputs[index] of the samples at hand (the loop's micro-batch, else the function's batch) to off[0] */
 	PLAN_OUTPUT, /* off[0] is outputs[index], to be read by the host once the function has run */
 	PLAN_LOOP,   /* loops[index] of the function: trips of what follows, up to the matching PLAN_END */

@@ -26,7 +26,7 @@ struct CublasCall {
 	LtMatmulDesc desc;
 	LtLayout layout[OPERANDS];
 	LtAlgo algo;
-	CuPtr at[PLACES], work;
+	CuPtr at[PLACES], extra, work; /* extra: what the epilogue reads or leaves */
 	int64_t work_bytes;
 	/* Calls that are made one after the other: over axes that could not be joined. */
 	int32_t nouter;
@@ -177,6 +177,25 @@ static LtStatus make_layouts(const CublasApi *api, const PlanPrim *p, const Matr
 	return 0;
 }
 
+/* The library's result has our columns as its rows. A bias is one number for each of them, sums of our b are of its A. */
+static LtStatus set_epilogue(const CublasApi *api, const PlanPrim *p, CublasCall *c)
+{
+	static const int32_t kinds[] = { [EPILOGUE_BIAS] = LT_EPILOGUE_BIAS,
+					 [EPILOGUE_GELU_GRAD] = LT_EPILOGUE_DGELU,
+					 [EPILOGUE_SUMS_A] = LT_EPILOGUE_BGRADB,
+					 [EPILOGUE_SUMS_B] = LT_EPILOGUE_BGRADA };
+	int64_t ld = p->dims[C][p->ndim - 1];
+	LtStatus e;
+	if (!p->epilogue)
+		return 0;
+	e = api->DescSet(c->desc, LT_EPILOGUE, &kinds[p->epilogue], sizeof kinds[0]);
+	if (!e && p->epilogue != EPILOGUE_GELU_GRAD)
+		return api->DescSet(c->desc, LT_BIAS_POINTER, &c->extra, sizeof c->extra);
+	if (!e)
+		e = api->DescSet(c->desc, LT_AUX_POINTER, &c->extra, sizeof c->extra);
+	return e ? e : api->DescSet(c->desc, LT_AUX_LD, &ld, sizeof ld);
+}
+
 static LtStatus make_desc(const CublasApi *api, const PlanPrim *p, const Matrix m[OPERANDS], CublasCall *c)
 {
 	/* The library's A is our b, its B our a. */
@@ -188,7 +207,7 @@ static LtStatus make_desc(const CublasApi *api, const PlanPrim *p, const Matrix 
 		e = api->DescSet(c->desc, LT_TRANS_A, &trans_a, sizeof trans_a);
 	if (!e)
 		e = api->DescSet(c->desc, LT_TRANS_B, &trans_b, sizeof trans_b);
-	return e;
+	return e ? e : set_epilogue(api, p, c);
 }
 
 /* ---- choosing --------------------------------------------------------------------------------- */
@@ -274,8 +293,9 @@ static bool call_make(CublasLib *lib, const PlanPrim *p, CublasCall *c, Fail *f)
 	if (e)
 		return fail(f, EXIT_FILES, "cuBLAS does not offer this product: %s", cublas_error(e));
 	if (!found)
-		return fail(f, EXIT_FILES, "cuBLAS has no algorithm for this product in %lld bytes of workspace",
-			    (long long)c->work_bytes);
+		return fail(f, EXIT_FILES, "cuBLAS has no algorithm for this product in %lld bytes of workspace%s",
+			    (long long)c->work_bytes,
+			    p->epilogue ? " (a later cuBLAS may; or compile with --no-epilogues)" : "");
 	describe(&lib->api, c);
 	return true;
 }
@@ -287,15 +307,23 @@ CublasCall *cublas_bind(CublasLib *lib, const PlanPrim *p, CuPtr arena, const in
 		fail(f, EXIT_FILES, "out of memory");
 		return NULL;
 	}
-	/* off: a, b, the sum where there is one, the result, the workspace. */
-	int result = p->acc ? 3 : 2;
+	bool reads = p->epilogue == EPILOGUE_BIAS || p->epilogue == EPILOGUE_GELU_GRAD;
+	bool leaves = p->epilogue == EPILOGUE_SUMS_A || p->epilogue == EPILOGUE_SUMS_B;
+	int i = 0;
 	c->acc = p->acc;
-	c->at[A] = arena + (uint64_t)off[0];
-	c->at[B] = arena + (uint64_t)off[1];
-	c->at[SUM] = arena + (uint64_t)off[2];
-	c->at[C] = arena + (uint64_t)off[result];
+	c->at[A] = arena + (uint64_t)off[i++];
+	c->at[B] = arena + (uint64_t)off[i++];
+	if (reads)
+		c->extra = arena + (uint64_t)off[i++];
+	if (p->acc)
+		c->at[SUM] = arena + (uint64_t)off[i++];
+	c->at[C] = arena + (uint64_t)off[i++];
+	if (!p->acc)
+		c->at[SUM] = c->at[C];
+	if (leaves)
+		c->extra = arena + (uint64_t)off[i++];
 	c->work_bytes = p->work_bytes;
-	c->work = p->work_bytes > 0 ? arena + (uint64_t)off[result + 1] : 0;
+	c->work = p->work_bytes > 0 ? arena + (uint64_t)off[i] : 0;
 	if (!call_make(lib, p, c, f)) {
 		call_free(&lib->api, c);
 		return NULL;

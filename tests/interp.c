@@ -216,7 +216,7 @@ static double gelu_tanh(double x)
 	return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
-static double gelu_tanh_grad(double x)
+double interp_gelu_grad(double x)
 {
 	double c = sqrt(2 / M_PI), t = tanh(c * (x + 0.044715 * x * x * x));
 	return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
@@ -282,7 +282,7 @@ static double scalar_op(const Node *n, const double *x)
 	case OP_erf: return erf(x[0]);
 	case OP_relu: return larger(x[0], 0);
 	case OP_gelu: return gelu_tanh(x[0]);
-	case OP_gelu_grad: return gelu_tanh_grad(x[0]);
+	case OP_gelu_grad: return interp_gelu_grad(x[0]);
 	case OP_gelu_erf: return 0.5 * x[0] * (1 + erf(x[0] * M_SQRT1_2));
 	case OP_silu: return x[0] * sigmoid(x[0]);
 	case OP_softplus: return fmax(x[0], 0) + log1p(exp(-fabs(x[0])));

@@ -39,6 +39,7 @@ InterpSlot *interp_find(InterpSlot *list, const char *name);
  * run. Uses Value.aux. */
 bool interp_func(const Func *f, InterpEnv *env);
 
+double interp_gelu_grad(double x);
 /* v rounded to a dtype. */
 double interp_round(DType t, double v);
 /* The bits of a 16-bit float, and the number of these bits. */

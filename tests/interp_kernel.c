@@ -44,6 +44,20 @@ static void matmul(const Node *n)
 	}
 }
 
+/* What is done to the elements of a product, or beside it. */
+static void epilogue(const Node *n)
+{
+	const Value *c = n->res[0], *of = n->op == OP_matmul_sums ? n->arg[ir_int(n, "of")] : NULL;
+	int64_t elems = type_elems(&c->type), N = dims(c)[c->type.ndim - 1];
+	for (int64_t i = 0; i < elems && n->op == OP_matmul_bias; i++)
+		data(c)[i] += data(n->arg[2])[i % N];
+	for (int64_t i = 0; i < elems && n->op == OP_matmul_gelu_grad; i++)
+		data(c)[i] *= interp_gelu_grad(data(n->arg[2])[i]);
+	bool inner_first = of && (of == n->arg[0] ? ir_int(n, "ta") != 0 : !ir_int(n, "tb"));
+	for (int64_t i = 0; of && i < type_elems(&of->type); i++)
+		data(n->res[1])[inner_first ? i % dims(of)[1] : i / dims(of)[1]] += data(of)[i];
+}
+
 /* ---- convolutions: one loop nest for the three ops ---- */
 
 typedef struct Window {
@@ -285,6 +299,12 @@ bool interp_kernel(const Node *n, bool magnitudes)
 	Value *const *x = n->arg, *y = n->res[0];
 	switch ((int)n->op) {
 	case OP_matmul: matmul(n); break;
+	case OP_matmul_bias:
+	case OP_matmul_gelu_grad:
+	case OP_matmul_sums:
+		matmul(n);
+		epilogue(n);
+		break;
 	case OP_conv2d: conv(n, x[0], x[1], y, y); break;
 	case OP_conv2d_grad_x: conv(n, y, x[1], x[0], y); break;
 	case OP_conv2d_grad_w: conv(n, x[0], y, x[1], y); break;

@@ -591,6 +591,8 @@ static void add_example(Test *t, OpCode op, const char *text)
 			arg[i].dtype = DT_F32;
 	if (ir_ops[op].flags & OPF_ACC && nargs > ir_ops[op].nargs && !t->caps.accumulates)
 		return;
+	if (ir_is_product(op) && op != OP_matmul && !t->caps.epilogue) /* of products that do more */
+		return;
 	if (ir_ops[op].flags & OPF_ACC && nargs > ir_ops[op].nargs && dtype_bytes(arg[0].dtype) == 2) { /* such sums are wide */
 		res[0].dtype = DT_F32;
 		if (op_attr_find(op, "out", 3) >= 0)
@@ -943,7 +945,7 @@ void make_cases(Test *t, const char *target)
 	t->a = arena_new();
 	Diag *diag = diag_new(t->a, stdout, 0);
 	t->m = ir_module(t->a, diag, "kernels", 4);
-	t->caps = (Capabilities){ THREADS, b->strided_attention, b->workspace, b->fusable, b->accumulates };
+	t->caps = (Capabilities){ THREADS, b->strided_attention, b->workspace, b->fusable, b->accumulates, b->epilogue };
 	t->cx = (PassCtx){ .arena = t->a, .diag = diag, .caps = &t->caps };
 	for (size_t i = 0; i < sizeof composites / sizeof *composites; i++) {
 		if (composites[i].make == sums && !b->accumulates)

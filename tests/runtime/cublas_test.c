@@ -29,33 +29,42 @@ typedef struct Case {
 	bool shared_b;    /* stride 0 on the batch axes */
 	bool interleaved; /* the last batch axis lies within the rows, as the heads of attention do */
 	enum { NO_SUM, SUM_APART, SUM_IN_PLACE } sum;
+	PlanEpilogue epilogue;
 } Case;
 
 static const Case cases[] = {
-	{ "plain", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, false, false, false, false, NO_SUM },
-	{ "a transposed", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, true, false, false, false, NO_SUM },
-	{ "b transposed", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, false, true, false, false, NO_SUM },
-	{ "both transposed", PD_F32, PD_NONE, 0, { 0 }, 16, 32, 24, true, true, false, false, NO_SUM },
-	{ "f64", PD_F64, PD_NONE, 0, { 0 }, 6, 11, 4, false, true, false, false, NO_SUM },
-	{ "bf16", PD_BF16, PD_NONE, 0, { 0 }, 16, 64, 32, false, true, false, false, NO_SUM },
-	{ "f16", PD_F16, PD_NONE, 0, { 0 }, 16, 64, 32, true, false, false, false, NO_SUM },
-	{ "bf16 to f32", PD_BF16, PD_F32, 0, { 0 }, 24, 40, 8, true, false, false, false, NO_SUM },
-	{ "f16 to f32", PD_F16, PD_F32, 0, { 0 }, 24, 40, 8, true, false, false, false, NO_SUM },
-	{ "a batch", PD_F32, PD_NONE, 1, { 3 }, 4, 6, 5, false, true, false, false, NO_SUM },
-	{ "two batch axes that join", PD_F32, PD_NONE, 2, { 2, 3 }, 4, 6, 5, true, false, false, false, NO_SUM },
-	{ "a shared operand", PD_F32, PD_NONE, 2, { 2, 3 }, 4, 6, 5, false, false, true, false, NO_SUM },
-	{ "heads within rows", PD_F32, PD_NONE, 2, { 3, 2 }, 4, 8, 5, false, false, false, true, NO_SUM },
-	{ "heads within rows, transposed", PD_BF16, PD_NONE, 2, { 3, 2 }, 8, 16, 8, true, true, false, true, NO_SUM },
-	{ "one row", PD_F32, PD_NONE, 0, { 0 }, 1, 8, 4, false, true, false, false, NO_SUM },
-	{ "one column", PD_F32, PD_NONE, 0, { 0 }, 6, 8, 1, false, false, false, false, NO_SUM },
-	{ "one column, transposed", PD_F32, PD_NONE, 0, { 0 }, 6, 8, 1, true, true, false, false, NO_SUM },
-	{ "an outer product", PD_F32, PD_NONE, 0, { 0 }, 6, 1, 8, false, false, false, false, NO_SUM },
-	{ "added to a sum", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, true, false, false, false, SUM_APART },
-	{ "added in place", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, true, false, false, false, SUM_IN_PLACE },
-	{ "bf16 added in place", PD_BF16, PD_F32, 0, { 0 }, 24, 40, 8, true, false, false, false, SUM_IN_PLACE },
-	{ "f16 added to a sum", PD_F16, PD_F32, 0, { 0 }, 24, 40, 8, true, false, false, false, SUM_APART },
-	{ "a batch added to a sum", PD_F32, PD_NONE, 2, { 2, 3 }, 4, 6, 5, true, false, false, false, SUM_APART },
-	{ "one number", PD_F32, PD_NONE, 1, { 1 }, 1, 1, 1, false, false, false, false, NO_SUM },
+	{ "plain", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, false, false, false, false, NO_SUM, EPILOGUE_NONE },
+	{ "a transposed", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, true, false, false, false, NO_SUM, EPILOGUE_NONE },
+	{ "b transposed", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, false, true, false, false, NO_SUM, EPILOGUE_NONE },
+	{ "both transposed", PD_F32, PD_NONE, 0, { 0 }, 16, 32, 24, true, true, false, false, NO_SUM, EPILOGUE_NONE },
+	{ "f64", PD_F64, PD_NONE, 0, { 0 }, 6, 11, 4, false, true, false, false, NO_SUM, EPILOGUE_NONE },
+	{ "bf16", PD_BF16, PD_NONE, 0, { 0 }, 16, 64, 32, false, true, false, false, NO_SUM, EPILOGUE_NONE },
+	{ "f16", PD_F16, PD_NONE, 0, { 0 }, 16, 64, 32, true, false, false, false, NO_SUM, EPILOGUE_NONE },
+	{ "bf16 to f32", PD_BF16, PD_F32, 0, { 0 }, 24, 40, 8, true, false, false, false, NO_SUM, EPILOGUE_NONE },
+	{ "f16 to f32", PD_F16, PD_F32, 0, { 0 }, 24, 40, 8, true, false, false, false, NO_SUM, EPILOGUE_NONE },
+	{ "a batch", PD_F32, PD_NONE, 1, { 3 }, 4, 6, 5, false, true, false, false, NO_SUM, EPILOGUE_NONE },
+	{ "two batch axes that join", PD_F32, PD_NONE, 2, { 2, 3 }, 4, 6, 5, true, false, false, false, NO_SUM, EPILOGUE_NONE },
+	{ "a shared operand", PD_F32, PD_NONE, 2, { 2, 3 }, 4, 6, 5, false, false, true, false, NO_SUM, EPILOGUE_NONE },
+	{ "heads within rows", PD_F32, PD_NONE, 2, { 3, 2 }, 4, 8, 5, false, false, false, true, NO_SUM, EPILOGUE_NONE },
+	{ "heads within rows, transposed", PD_BF16, PD_NONE, 2, { 3, 2 }, 8, 16, 8, true, true, false, true, NO_SUM, EPILOGUE_NONE },
+	{ "one row", PD_F32, PD_NONE, 0, { 0 }, 1, 8, 4, false, true, false, false, NO_SUM, EPILOGUE_NONE },
+	{ "one column", PD_F32, PD_NONE, 0, { 0 }, 6, 8, 1, false, false, false, false, NO_SUM, EPILOGUE_NONE },
+	{ "one column, transposed", PD_F32, PD_NONE, 0, { 0 }, 6, 8, 1, true, true, false, false, NO_SUM, EPILOGUE_NONE },
+	{ "an outer product", PD_F32, PD_NONE, 0, { 0 }, 6, 1, 8, false, false, false, false, NO_SUM, EPILOGUE_NONE },
+	{ "added to a sum", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, true, false, false, false, SUM_APART, EPILOGUE_NONE },
+	{ "added in place", PD_F32, PD_NONE, 0, { 0 }, 7, 5, 9, true, false, false, false, SUM_IN_PLACE, EPILOGUE_NONE },
+	{ "bf16 added in place", PD_BF16, PD_F32, 0, { 0 }, 24, 40, 8, true, false, false, false, SUM_IN_PLACE, EPILOGUE_NONE },
+	{ "f16 added to a sum", PD_F16, PD_F32, 0, { 0 }, 24, 40, 8, true, false, false, false, SUM_APART, EPILOGUE_NONE },
+	{ "a batch added to a sum", PD_F32, PD_NONE, 2, { 2, 3 }, 4, 6, 5, true, false, false, false, SUM_APART, EPILOGUE_NONE },
+	{ "a bias", PD_F32, PD_NONE, 0, { 0 }, 16, 24, 8, false, true, false, false, NO_SUM, EPILOGUE_BIAS },
+	{ "a bias in bf16", PD_BF16, PD_NONE, 0, { 0 }, 16, 24, 8, false, false, false, false, NO_SUM, EPILOGUE_BIAS },
+	{ "a derivative of gelu", PD_F32, PD_NONE, 0, { 0 }, 16, 24, 8, false, true, false, false, NO_SUM, EPILOGUE_GELU_GRAD },
+	{ "a derivative of gelu in f16", PD_F16, PD_NONE, 0, { 0 }, 16, 24, 8, false, false, false, false, NO_SUM, EPILOGUE_GELU_GRAD },
+	{ "sums of a", PD_F32, PD_NONE, 0, { 0 }, 16, 24, 8, true, false, false, false, NO_SUM, EPILOGUE_SUMS_A },
+	{ "sums of b", PD_F32, PD_NONE, 0, { 0 }, 16, 24, 8, true, false, false, false, NO_SUM, EPILOGUE_SUMS_B },
+	{ "sums of a, f16 to f32, added in place", PD_F16, PD_F32, 0, { 0 }, 24, 40, 8, true, false, false, false, SUM_IN_PLACE, EPILOGUE_SUMS_A },
+	{ "sums of b, bf16 to f32, added to a sum", PD_BF16, PD_F32, 0, { 0 }, 24, 40, 8, true, false, false, false, SUM_APART, EPILOGUE_SUMS_B },
+	{ "one number", PD_F32, PD_NONE, 1, { 1 }, 1, 1, 1, false, false, false, false, NO_SUM, EPILOGUE_NONE },
 };
 
 static int64_t type_size(PlanDType t)
@@ -133,7 +142,7 @@ static void set_operand(PlanPrim *p, int role, const Case *c, int64_t rows, int6
 static PlanPrim prim_of(const Case *c)
 {
 	PlanPrim p = { .kind = PRIM_MATMUL, .dtype = c->dtype, .out = c->out, .ndim = c->nbatch + 2,
-		       .acc = c->sum != NO_SUM, .work_bytes = WORK };
+		       .acc = c->sum != NO_SUM, .epilogue = c->epilogue, .work_bytes = WORK };
 	set_operand(&p, 0, c, c->m, c->k, c->transposed_a, false);
 	set_operand(&p, 1, c, c->k, c->n, c->transposed_b, c->shared_b);
 	set_operand(&p, 2, c, c->m, c->n, false, false);
@@ -157,6 +166,29 @@ static bool copy(Test *t, bool in, Fail *f)
 	       cuda_ok(&t->cuda, t->cuda.StreamSynchronize(t->stream), "wait", "the arena", f);
 }
 
+static double gelu_grad(double x)
+{
+	double c = sqrt(2 / M_PI), t = tanh(c * (x + 0.044715 * x * x * x));
+	return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
+}
+
+static bool leaves_sums(const Case *c) { return c->epilogue == EPILOGUE_SUMS_A || c->epilogue == EPILOGUE_SUMS_B; }
+
+/* Largest error of the sums of an operand, relative to the largest of them. */
+static double compare_sums(const Test *t, const Case *c, const PlanPrim *p, const int64_t *off)
+{
+	bool of_a = c->epilogue == EPILOGUE_SUMS_A;
+	double error = 0, most = 1e-30;
+	for (int64_t i = 0; leaves_sums(c) && i < (of_a ? c->m : c->n); i++) {
+		double want = 0, got = load(t->host + off[5] + i * 4, PD_F32);
+		for (int64_t k = 0; k < c->k; k++)
+			want += load(t->host + off[!of_a] + at(p, !of_a, 0, 0, of_a ? i : k, of_a ? k : i) * type_size(c->dtype), c->dtype);
+		error = fabs(got - want) <= error ? error : fabs(got - want);
+		most = fabs(want) > most ? fabs(want) : most;
+	}
+	return error / most;
+}
+
 /* Largest error against the loops, relative to the largest result; `start` is what the result's elements
  * were added to. */
 static double compare(const Test *t, const Case *c, const PlanPrim *p, const int64_t *off, const float *start)
@@ -172,6 +204,10 @@ static double compare(const Test *t, const Case *c, const PlanPrim *p, const int
 		for (int64_t k = 0; k < c->k; k++)
 			want += load(t->host + off[0] + at(p, 0, i0, i1, r, k) * size, c->dtype) *
 				load(t->host + off[1] + at(p, 1, i0, i1, k, s) * size, c->dtype);
+		if (c->epilogue == EPILOGUE_BIAS)
+			want += load(t->host + off[5] + s * size, c->dtype);
+		if (c->epilogue == EPILOGUE_GELU_GRAD)
+			want *= gelu_grad(load(t->host + off[5] + place * size, c->dtype));
 		double got = load(t->host + off[2] + place * type_size(out), out);
 		double d = fabs(got - want);
 		error = d <= error ? error : d;
@@ -185,15 +221,19 @@ static void run_case(Test *t, const Case *c)
 	Fail f = { 0 };
 	PlanPrim p = prim_of(c);
 	PlanDType out = c->out ? c->out : c->dtype;
-	/* a, b, result, workspace, sum; and as the plan has them */
-	int64_t n = 1, off[5] = { GUARD, PLACE + GUARD, 2 * PLACE + GUARD, 3 * PLACE, 5 * PLACE };
-	int64_t plan_off[5] = { off[0], off[1], off[2], off[3] };
+	/* a, b, result, workspace, sum, what the epilogue reads or leaves; and as the plan has them */
+	int64_t n = 1, off[6] = { GUARD, PLACE + GUARD, 2 * PLACE + GUARD, 3 * PLACE, 5 * PLACE, 6 * PLACE };
+	int64_t plan_off[6] = { off[0], off[1] }, start_at = c->sum == SUM_APART ? off[4] : off[2];
 	float start[1024];
-	if (c->sum) {
-		plan_off[2] = c->sum == SUM_APART ? off[4] : off[2];
-		plan_off[3] = off[2];
-		plan_off[4] = off[3];
-	}
+	int place = 2;
+	if (c->epilogue && !leaves_sums(c))
+		plan_off[place++] = off[5];
+	if (c->sum)
+		plan_off[place++] = start_at;
+	plan_off[place++] = off[2];
+	if (leaves_sums(c))
+		plan_off[place++] = off[5];
+	plan_off[place] = off[3];
 	for (int i = 0; i < p.ndim; i++)
 		n *= p.dims[2][i];
 	memset(t->host, 0xff, ARENA);
@@ -202,8 +242,10 @@ static void run_case(Test *t, const Case *c)
 			store(t->host + off[role] + i * type_size(c->dtype), c->dtype, next(t));
 	for (int i = 0; c->sum && i < n; i++) {
 		start[i] = (float)next(t);
-		memcpy(t->host + plan_off[2] + i * 4, &start[i], 4);
+		memcpy(t->host + start_at + i * 4, &start[i], 4);
 	}
+	for (int i = 0; c->epilogue && !leaves_sums(c) && i < n; i++)
+		store(t->host + off[5] + i * type_size(c->dtype), c->dtype, next(t));
 	bool ok = copy(t, true, &f);
 	const CublasCall *call = ok ? cublas_bind(t->lib, &p, t->arena, plan_off, &f) : NULL;
 	for (int run = 0; call && ok && run < (c->sum == SUM_IN_PLACE ? 1 : 2); run++) {
@@ -215,7 +257,7 @@ static void run_case(Test *t, const Case *c)
 	int64_t end = off[2] + n * type_size(out);
 	for (int i = 0; ok && i < GUARD; i++)
 		ok = t->host[off[2] - 1 - i] == 0xff && t->host[end + i] == 0xff;
-	ok = ok && error <= (type_size(out) == 2 ? 4e-3 : 1e-6);
+	ok = ok && error <= (type_size(out) == 2 ? 4e-3 : 1e-6) && compare_sums(t, c, &p, off) <= 1e-6;
 	t->passed += ok;
 	t->failed += !ok;
 	if (!ok)
