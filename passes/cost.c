@@ -137,6 +137,16 @@ static ElementWork expression_work(const char *expr)
 	return w;
 }
 
+bool cost_is_simple(OpCode op)
+{
+	const OpInfo *o = &ir_ops[op];
+	ElementWork w = { 0, 1, 1 };
+
+	if (o->kind == K_EWISE && o->expr)
+		w = expression_work(o->expr);
+	return w.divide <= 0 && w.function <= 0;
+}
+
 enum { LONG_ROW = 16384 }; /* bytes of a row that does not stay at hand for a second pass, and is computed again */
 
 /* What a fused kernel is made of. */

@@ -11,6 +11,9 @@ Machine machine_running(const Machine *m, const Func *f);
 /* Seconds of one execution of a node (one trip, for nodes in a loop). Views and variables cost nothing. */
 double cost_seconds(const Node *n, const Machine *m);
 
+/* An element-wise op of additions, products, comparisons and the like: no quotient, no function. */
+bool cost_is_simple(OpCode op);
+
 /* Units of each cost in one execution, of the thread that has the most to do; the seconds are the sum of units times
  * nanoseconds, FIXED + max(WORK, BYTES) + (1 - overlap) * min(WORK, BYTES). False: the node costs nothing, or names its
  * seconds itself (`opaque`). */

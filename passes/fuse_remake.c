@@ -13,11 +13,12 @@
  * A result is made again where every reader is a kernel of the same block and kind (forward, backward: what is kept from one to the
  * other is the planner's choice) that uses it element by element; where it is a few simple operations on operands of its kernel; and where
  * those operands, as far as a reader does not read them anyway, are not larger than the result, so that no reader reads more, and no
- * more bytes live on than before. Variables are no such operands: an update may come in between.
+ * more bytes live on than before. Variables are no such operands: an update may come in between, or be the reader's.
  *
  * Rounding: the same operations on the same operands give the same bits. */
 #include "fuse_remake.h"
 
+#include "cost.h"
 #include "fuse_parts.h"
 
 enum { MOST_REMADE = 4 };
@@ -31,24 +32,42 @@ typedef struct Remake {
 
 static Node *yield_of(const Node *fused) { return fused->body->last; }
 
-/* Operations that make a body's value from parameters; more than MOST_REMADE where it is not to be made again. Marks the
- * parameters in `used`. */
-static int operations(const Node *fused, const Value *v, bool *used)
+/* What makes a body's value from parameters. */
+typedef struct Recipe {
+	const Node *op[MOST_REMADE]; /* without leaves; operands before what reads them */
+	Value *again[MOST_REMADE];   /* their values in the reader at hand */
+	int n;			     /* more than MOST_REMADE: it is not to be made again */
+	bool *used;		     /* parameters */
+} Recipe;
+
+static int place_of(const Recipe *c, const Node *n)
+{
+	for (int i = 0; i < c->n && i < MOST_REMADE; i++)
+		if (c->op[i] == n)
+			return i;
+	return -1;
+}
+
+static void find_recipe(Recipe *c, const Value *v)
 {
 	const Node *d = v->def;
-	int count = 1;
 	if (!d) {
-		used[v->index] = true;
-		return 0;
+		c->used[v->index] = true;
+		return;
 	}
-	if (fuse_is_leaf(d))
-		return ir_ops[d->op].flags & OPF_RANDOM ? MOST_REMADE + 1 : 0;
 	const OpInfo *op = &ir_ops[d->op];
-	if (op->kind != K_EWISE || op->remat != RM_CHEAP || strchr(op->expr, '#'))
-		return MOST_REMADE + 1; /* '#' stands before functions such as exp */
-	for (int i = 0; i < d->nargs && count <= MOST_REMADE; i++)
-		count += operations(fused, d->arg[i], used);
-	return count;
+	bool leaf = fuse_is_leaf(d);
+	if (place_of(c, d) >= 0 || (leaf && !(op->flags & OPF_RANDOM)))
+		return;
+	if (leaf || op->remat != RM_CHEAP || !cost_is_simple(d->op)) {
+		c->n = MOST_REMADE + 1;
+		return;
+	}
+	for (int i = 0; i < d->nargs && c->n <= MOST_REMADE; i++)
+		find_recipe(c, d->arg[i]);
+	if (c->n < MOST_REMADE)
+		c->op[c->n] = d;
+	c->n += c->n <= MOST_REMADE;
 }
 
 static int find_arg(const Node *n, const Value *v)
@@ -111,10 +130,12 @@ static bool can_remake(const Node *maker, const Value *v, const Node *reader, co
 	    body_ops(reader) + ops + maker->nargs > FUSE_MAX_OPS || !spans_domain(reader, v) || !used_in_place(reader, find_arg(reader, v)))
 		return false;
 	for (int i = 0; i < maker->nargs; i++) {
-		if (!used[i] || find_arg(reader, maker->arg[i]) >= 0)
+		if (!used[i])
 			continue;
 		if (!may_read_later(maker, maker->arg[i]))
 			return false;
+		if (find_arg(reader, maker->arg[i]) >= 0)
+			continue;
 		more += type_bytes(&maker->arg[i]->type);
 		args++;
 	}
@@ -133,27 +154,34 @@ static Value *param_for(Remake *r, Node *reader, Value *v)
 	return ir_block_param(r->m, reader->body, v->type);
 }
 
-static Value *made_again(Remake *r, Builder *b, const Node *maker, Node *reader, const Value *v)
+static Value *made_again(Remake *r, Builder *b, Recipe *c, const Node *maker, Node *reader, const Value *v)
 {
 	const Node *d = v->def;
 	Value *arg[3] = { NULL };
+	int at = d ? place_of(c, d) : -1;
 	if (!d)
 		return param_for(r, reader, maker->arg[v->index]);
+	if (at >= 0 && c->again[at])
+		return c->again[at];
 	for (int i = 0; i < d->nargs; i++)
-		arg[i] = made_again(r, b, maker, reader, d->arg[i]);
+		arg[i] = made_again(r, b, c, maker, reader, d->arg[i]);
 	b->span = d->span;
 	b->flags = d->flags;
-	return ir_value(b, d->op, d->nargs, arg, d->attr, ir_ops[d->op].flags & OPF_TYPED ? &v->type : NULL);
+	Value *again = ir_value(b, d->op, d->nargs, arg, d->attr, ir_ops[d->op].flags & OPF_TYPED ? &v->type : NULL);
+	if (at >= 0)
+		c->again[at] = again;
+	return again;
 }
 
 /* The reader makes it at the start of its body; the operand itself is dropped. */
-static void remake_in(Remake *r, const Node *maker, int res, Node *reader)
+static void remake_in(Remake *r, Recipe *c, const Node *maker, int res, Node *reader)
 {
 	int at = find_arg(reader, maker->res[res]);
 	Value *param = reader->body->param[at];
 	Builder b = ir_builder(r->m, reader->body);
 	b.before = reader->body->first;
-	Value *again = made_again(r, &b, maker, reader, yield_of(maker)->arg[res]);
+	memset(c->again, 0, sizeof c->again);
+	Value *again = made_again(r, &b, c, maker, reader, yield_of(maker)->arg[res]);
 	ir_replace_uses(reader->body, param, again);
 	bool *keep = ARENA_ARRAY(r->a, reader->nres + 1, bool);
 	for (int i = 0; i < reader->nres; i++)
@@ -164,26 +192,26 @@ static void remake_in(Remake *r, const Node *maker, int res, Node *reader)
 static bool try_result(Remake *r, Node *maker, int res)
 {
 	const Value *v = maker->res[res], *made = yield_of(maker)->arg[res];
-	bool *used = ARENA_ARRAY(r->a, maker->nargs + 1, bool);
-	int ops = made->def ? operations(maker, made, used) : MOST_REMADE + 1;
+	Recipe c = { .used = ARENA_ARRAY(r->a, maker->nargs + 1, bool) };
+	find_recipe(&c, made);
 	size_t n = r->readers[v->id].len, reading = 0;
-	if (ops > MOST_REMADE || ops == 0 || r->kept_out[v->id])
+	if (c.n > MOST_REMADE || c.n == 0 || r->kept_out[v->id])
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		const Node *reader = r->readers[v->id].at[i];
 		if (find_arg(reader, v) < 0) /* no longer */
 			continue;
 		reading++;
-		if (!can_remake(maker, v, reader, used, ops))
+		if (!can_remake(maker, v, reader, c.used, c.n))
 			return false;
 	}
 	for (size_t i = 0; i < n; i++) {
 		Node *reader = r->readers[v->id].at[i];
 		if (find_arg(reader, v) < 0)
 			continue;
-		remake_in(r, maker, res, reader);
+		remake_in(r, &c, maker, res, reader);
 		for (int k = 0; k < maker->nargs; k++)
-			if (used[k])
+			if (c.used[k])
 				vec_push(r->a, &r->readers[maker->arg[k]->id], reader);
 	}
 	return reading > 0;
