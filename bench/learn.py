@@ -25,9 +25,9 @@ ROWS = [
     ("lstm-char", "lstm-char", ["--mem-budget", "128M"], "val_loss", "< 2.0"),
     ("llama", "llama", ["--mem-budget", "256M"], "val_loss", "< 1.5"),
     ("resnet18", "resnet18", ["--mem-budget", "256M", "-D", "epochs=6"], "val_accuracy", "> 0.93"),
-    ("resnet18-short", "resnet18", ["--mem-budget", "256M", "-D", "epochs=2"], "val_accuracy", "> 0.85"),
-    ("resnet18-short-fp16", "resnet18", ["--mem-budget", "256M", "-D", "epochs=2", "--precision", "fp16"], "val_accuracy",
-     ("resnet18-short", 0.003)),
+    ("resnet18-narrow", "resnet18", ["--mem-budget", "64M", "-D", "width=16", "-D", "epochs=4"], "val_accuracy", "> 0.9"),
+    ("resnet18-narrow-fp16", "resnet18", ["--mem-budget", "64M", "-D", "width=16", "-D", "epochs=4", "--precision", "fp16"],
+     "val_accuracy", ("resnet18-narrow", 0.003)),
 ]
 
 
