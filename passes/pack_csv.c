@@ -258,6 +258,8 @@ PackStatus pack_csv(Arena *a, Diag *d, const PackRequest *q, FILE *out, FILE *no
 		return PACK_INVALID;
 	}
 	r.source = diag_source(d, q->path, q->text, q->len);
+	if (q->len >= 3 && memcmp(q->text, "\xef\xbb\xbf", 3) == 0)
+		r.next += 3; /* a byte order mark, as spreadsheets write it */
 	if (!read_rows(&r))
 		return PACK_INVALID;
 	result = pack_search(a, r.rects.at, r.rects.len, q->capacity, work < 4e18 ? (int64_t)work : INT64_MAX / 2);
