@@ -3,6 +3,7 @@
 
 #include "metrics.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -30,9 +31,9 @@ TrainerOptions trainer_options(const Options *o)
 				 .ndata = o->ndata };
 }
 
-void default_folder(const Plan *plan, char out[256])
+void default_folder(char out[256])
 {
-	snprintf(out, 256, "%.200s.run", plan->model);
+	snprintf(out, 256, "%.200s.run", program_invocation_short_name);
 }
 
 bool load_weights(Trainer *t, const Options *o, Fail *f)
@@ -56,7 +57,7 @@ bool load_for_use(Trainer *t, const Options *o, Fail *f)
 	char dir[256], last[300];
 	if (o->init || o->resume)
 		return load_weights(t, o, f);
-	default_folder(t->plan, dir);
+	default_folder(dir);
 	snprintf(last, sizeof last, "%s/last.safetensors", dir);
 	if (access(last, F_OK) == 0) {
 		fprintf(stderr, "note: weights of %s\n", last);

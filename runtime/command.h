@@ -36,7 +36,7 @@ bool load_weights(Trainer *t, const Options *o, Fail *f);
 /* For commands that use a trained model: the named weights, else those of the last training here,
  * else the initial ones. */
 bool load_for_use(Trainer *t, const Options *o, Fail *f);
-/* Where checkpoints of this model go without --out: MODEL.run. */
-void default_folder(const Plan *plan, char out[256]);
+/* Where checkpoints go without --out: TRAINER.run, after the executable's name, so that two trainers of one model keep apart. */
+void default_folder(char out[256]);
 
 #endif

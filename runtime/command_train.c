@@ -72,12 +72,12 @@ static int64_t choose(int64_t given, const Plan *plan, const char *key, double d
 	return given >= 0 ? given : (int64_t)trainer_setting(plan, key, dflt);
 }
 
-/* Takes --out, else the folder of the resumed checkpoint, else MODEL.run. */
+/* Takes --out, else the folder of the resumed checkpoint, else TRAINER.run. */
 static bool choose_folder(Session *s, Fail *f)
 {
 	const char *given = s->o->out ? s->o->out : s->o->resume;
 	char name[256];
-	default_folder(s->plan, name);
+	default_folder(name);
 	if (snprintf(s->out, sizeof s->out, "%s", given ? given : name) > 3800)
 		return fail(f, EXIT_FILES, "the output folder's path is too long");
 	size_t n = strlen(s->out);
