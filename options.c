@@ -67,45 +67,26 @@ static bool parse_count(const char *option, const char *text, int64_t least, int
 	return false;
 }
 
-static bool parse_budget(const char *text, int64_t *out)
+/* A number of bytes, such as 4G; false after a message. */
+static bool parse_bytes(const char *option, const char *text, int64_t *out)
 {
 	char why[128];
 
 	if (size_parse(text, out, why))
 		return true;
-	fprintf(stderr, "dlc: --mem-budget: %s\n", why);
+	fprintf(stderr, "dlc: --%s: %s\n", option, why);
 	return false;
 }
 
-static bool parse_capacity(const char *text, int64_t *out)
-{
-	char why[128];
-
-	if (size_parse(text, out, why))
-		return true;
-	fprintf(stderr, "dlc: --capacity: %s\n", why);
-	return false;
-}
-
-static bool parse_seconds(const char *text, double *out)
+/* A number in [least, 1e6]; false after a message. */
+static bool parse_number(const char *option, const char *text, double least, double *out)
 {
 	char *end;
 
 	*out = strtod(text, &end);
-	if (end != text && *end == 0 && *out >= 0 && *out <= 1e6)
+	if (end != text && *end == 0 && *out >= least && *out <= 1e6)
 		return true;
-	fprintf(stderr, "dlc: --seconds: expected a number from 0 to 1000000, got '%s'\n", text);
-	return false;
-}
-
-static bool parse_slowdown(const char *text, double *out)
-{
-	char *end;
-
-	*out = strtod(text, &end);
-	if (end != text && *end == 0 && *out >= 1 && *out <= 1e6)
-		return true;
-	fprintf(stderr, "dlc: --max-slowdown: expected a number from 1 to 1000000, got '%s'\n", text);
+	fprintf(stderr, "dlc: --%s: expected a number from %g to 1000000, got '%s'\n", option, least, text);
 	return false;
 }
 
@@ -178,7 +159,7 @@ static bool set_plan_option(Options *o, int opt, const char *arg)
 	switch (opt) {
 	case O_BUDGET:
 		o->auto_budget = strcmp(arg, "auto") == 0;
-		return o->auto_budget || parse_budget(arg, &p->budget);
+		return o->auto_budget || parse_bytes("mem-budget", arg, &p->budget);
 	case O_MIN_BUDGET: o->min_budget = true; return true;
 	case O_CURVE: o->curve = true; return true;
 	case O_EXPLAIN: o->explain = true; return true;
@@ -187,7 +168,7 @@ static bool set_plan_option(Options *o, int opt, const char *arg)
 	case O_NO_RECOMPUTE: p->recompute = false; return true;
 	case O_NO_EPILOGUES: o->no_epilogues = true; return true;
 	case O_ALLOW_STATS: p->allow_microbatch_stats = true; return true;
-	case O_SLOWDOWN: return parse_slowdown(arg, &p->max_slowdown);
+	case O_SLOWDOWN: return parse_number("max-slowdown", arg, 1, &p->max_slowdown);
 	case O_MACHINE: o->machine = arg; return true;
 	case O_THREADS:
 		if (!parse_count("threads", arg, 1, 1024, &n))
@@ -217,8 +198,8 @@ static bool set_option(Options *o, int opt, const char *arg)
 	case O_PACK: o->pack = arg; return true;
 	case O_CALIBRATE: o->calibrate = true; return true;
 	case O_MACHINE_FILE: o->machine_file = arg; return true;
-	case O_CAPACITY: return parse_capacity(arg, &o->capacity);
-	case O_SECONDS: return parse_seconds(arg, &o->seconds);
+	case O_CAPACITY: return parse_bytes("capacity", arg, &o->capacity);
+	case O_SECONDS: return parse_number("seconds", arg, 0, &o->seconds);
 	case O_PRECISION: o->front.precision = arg; return true;
 	case O_SEED:
 		if (!parse_count("seed", arg, 1, INT64_MAX, &n))

@@ -3,19 +3,12 @@
 #include <stdlib.h>
 
 #include "cuda.h"
+#include "cuda_unit.h"
 #include "make.h"
-#include "nvrtc.h"
 #include "traffic.h"
 
 enum { SPLIT_BYTES = 12000, SPECIAL_PARTS = 2 };
 _Static_assert(MAX_JOBS >= MAKE_PARTS + SPECIAL_PARTS, "units of fused kernels, and of special ones");
-
-typedef struct Unit {
-	Nvrtc *lib;
-	const char *text, *arch, *path; /* path: of the result */
-	bool cached;
-	NvrtcResult result;
-} Unit;
 
 /* ---- units ---- */
 
@@ -51,41 +44,16 @@ static int divide(Emit *e, int *fused)
 	return *fused + (special < SPECIAL_PARTS ? special : SPECIAL_PARTS);
 }
 
-/* In a process of its own. */
-static int compile_unit(void *ctx)
-{
-	Unit *u = ctx;
-	if (!nvrtc_compile(u->lib, u->text, u->arch, &u->result)) {
-		puts(u->result.log);
-		return 1;
-	}
-	return nvrtc_write(u->path, &u->result) ? 0 : 1;
-}
-
 /* Results of all units: from the cache, or from processes side by side. */
-static bool compile_units(Make *k, Unit *unit, int n)
+static bool compile_units(Make *k, CudaUnit *unit, int n)
 {
-	bool ok = true;
-	for (int i = 0; i < n && ok; i++) {
-		Unit *u = &unit[i];
-		u->cached = nvrtc_cached(u->lib, u->text, u->arch, &u->result);
-		const char *log = make_path(k, arena_printf(k->a, "unit%d.log", i));
-		if (!u->cached)
-			ok = jobs_call(&k->jobs, compile_unit, u, log, k->dir) || make_fail(k, "cannot start", "NVRTC");
-	}
+	bool ok = cuda_units_start(k->a, &k->jobs, unit, n, k->dir) || make_fail(k, "cannot start", "NVRTC");
 	ok = make_wait(k, "NVRTC", "compile the generated kernels") && ok;
-	for (int i = 0; i < n && ok; i++) {
-		Unit *u = &unit[i];
-		if (u->cached)
-			continue;
-		ok = nvrtc_read(k->a, u->path, &u->result) || make_fail(k, "cannot read", u->path);
-		if (ok)
-			nvrtc_keep(u->lib, u->text, u->arch, &u->result);
-	}
-	return ok;
+	const CudaUnit *without = ok ? cuda_units_finish(k->a, unit, n) : NULL;
+	return ok && (!without || make_fail(k, "cannot read", without->path));
 }
 
-static bool write_unit(Make *k, const Unit *u, int i, PlanUnit *to)
+static bool write_unit(Make *k, const CudaUnit *u, int i, PlanUnit *to)
 {
 	const char *cubin = arena_printf(k->a, "unit%d.cubin", i), *ptx = arena_printf(k->a, "unit%d.ptx.z", i);
 	const char *text = k->o->keep_sources ? nvrtc_ptx(k->a, &u->result) : NULL;
@@ -108,10 +76,10 @@ static bool compile_all(Make *k, Emit *e)
 	}
 	k->nunits = divide(e, &fused);
 	k->units = ARENA_ARRAY(k->a, k->nunits, PlanUnit);
-	Unit *unit = ARENA_ARRAY(k->a, k->nunits, Unit);
+	CudaUnit *unit = ARENA_ARRAY(k->a, k->nunits, CudaUnit);
 	for (int i = 0; i < k->nunits; i++) {
-		unit[i] = (Unit){ .lib = lib, .text = unit_text(k, e, i, i >= fused), .arch = k->o->arch,
-				  .path = make_path(k, arena_printf(k->a, "unit%d", i)) };
+		unit[i] = (CudaUnit){ .lib = lib, .text = unit_text(k, e, i, i >= fused), .arch = k->o->arch,
+				      .path = make_path(k, arena_printf(k->a, "unit%d", i)) };
 	}
 	bool ok = compile_units(k, unit, k->nunits);
 	for (int i = 0; i < k->nunits && ok; i++)

@@ -380,6 +380,11 @@ void ir_unlink(Node *n);
 void ir_move_before(Node *n, Node *before);
 /* Replaces every use of `from` in the block (and nested loop bodies) by `to`. */
 void ir_replace_uses(Block *b, Value *from, Value *to);
+/* What stands for v: `now`, by Value.id of the first so many values, says what stands for each (NULL: itself), and so on for that one.
+ * Values that have no number, or a later one, stand for themselves. */
+Value *ir_stands_for(Value *v, Value *const *now, int32_t values);
+/* Every operand in the block (and nested loop bodies) becomes what stands for it. */
+void ir_replace_all(Block *b, Value *const *now, int32_t values);
 /* Removes nodes without effects whose results are unused; returns how many. Of the replays of a removed node the first
  * stands for it from then on. Numbers the function anew. */
 int ir_dce(Func *f);

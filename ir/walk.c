@@ -71,6 +71,23 @@ void ir_replace_uses(Block *b, Value *from, Value *to)
 	}
 }
 
+Value *ir_stands_for(Value *v, Value *const *now, int32_t values)
+{
+	while (v->id >= 0 && v->id < values && now[v->id])
+		v = now[v->id];
+	return v;
+}
+
+void ir_replace_all(Block *b, Value *const *now, int32_t values)
+{
+	for (Node *n = b->first; n; n = n->next) {
+		for (int i = 0; i < n->nargs; i++)
+			n->arg[i] = ir_stands_for(n->arg[i], now, values);
+		if (n->op == OP_loop)
+			ir_replace_all(n->body, now, values);
+	}
+}
+
 /* ---- dead code ---- */
 
 static bool has_effect(const Node *n)

@@ -15,22 +15,34 @@
 
 #include <assert.h>
 
-static bool lower(Candidate *c, Planner *p)
+bool candidate_lower(const Planner *p, Func *f, int64_t micro_batch, int64_t chunks, ChunkHead *head, CandidateShow *show)
 {
-	Func *f = c->func;
-
-	if (!accumulate_func(f, p->cx, c->micro_batch))
+	if (!accumulate_func(f, p->cx, micro_batch))
 		return false;
-	chunk_head(f, &c->head);
-	if (!chunk_func(f, p->cx, c->chunks))
+	show(p, "accumulate", f);
+	chunk_head(f, head);
+	if (!chunk_func(f, p->cx, chunks))
 		return false;
+	show(p, "chunk", f);
 	fold_sums_func(f, p->cx->caps);
+	show(p, "fold_sums", f);
 	epilogue_func(f, p->cx->caps);
+	show(p, "epilogue", f);
 	place_strided_views(f, p->cx->caps);
+	show(p, "inplace", f);
 	if (!fuse_func(f, p->cx))
 		return false;
+	show(p, "fuse", f);
 	schedule_func(f, p->arena, p->o->optimizer_in_backward != 0);
+	show(p, "schedule", f);
 	return timeline_plannable(f);
+}
+
+static void show_nothing(const Planner *p, const char *pass, Func *f)
+{
+	(void)p;
+	(void)pass;
+	(void)f;
 }
 
 int64_t candidate_bytes(const Candidate *c, int32_t plan)
@@ -118,7 +130,7 @@ static bool add_candidate(Planner *p, Candidate *c, double *max_seconds)
 	const char *name = arena_printf(p->m->arena, "step%lldx%lld", (long long)c->micro_batch, (long long)c->chunks);
 
 	c->func = ir_clone_func(p->m, step, name, step->batch);
-	if (!lower(c, p))
+	if (!candidate_lower(p, c->func, c->micro_batch, c->chunks, &c->head, show_nothing))
 		return false;
 	c->timeline = timeline_build(p->arena, c->func, p->cx);
 	c->trajectory = recompute_nothing(c->timeline, p->arena);

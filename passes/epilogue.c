@@ -44,13 +44,6 @@ static void note_readers(Epilogue *e, const Block *b)
 
 static bool is_old(const Epilogue *e, const Value *v) { return v->id >= 0 && v->id < e->values; }
 
-static Value *current(const Epilogue *e, Value *v)
-{
-	while (is_old(e, v) && e->now[v->id])
-		v = e->now[v->id];
-	return v;
-}
-
 /* Whether a value is there before node n of the same block runs; a cast of a variable is brought forward for that. */
 static bool is_before(Value *v, Node *n)
 {
@@ -72,7 +65,7 @@ static Node *put(Epilogue *e, Node *n, OpCode op, int nargs, Value *const *old, 
 	Value *args[3];
 	assert(nargs <= 3);
 	for (int i = 0; i < nargs; i++)
-		args[i] = current(e, old[i]);
+		args[i] = ir_stands_for(old[i], e->now, e->values);
 	b.before = n;
 	b.span = n->span;
 	b.flags = n->flags;
@@ -135,7 +128,7 @@ static bool multiply_gelu_grad(Epilogue *e, Node *n)
 	if (!grad || grad->op != OP_gelu_grad || e->readers[other->id].len != 1 || !type_equal(&grad->arg[0]->type, &v->type))
 		return false;
 	Value *z = grad->arg[0];
-	if (!e->caps->epilogue(n, OP_matmul_gelu_grad) || !is_before(current(e, z), n))
+	if (!e->caps->epilogue(n, OP_matmul_gelu_grad) || !is_before(ir_stands_for(z, e->now, e->values), n))
 		return false;
 	Value *args[] = { n->arg[0], n->arg[1], z };
 	e->now[mul->res[0]->id] = put(e, n, OP_matmul_gelu_grad, 3, args, n->attr)->res[0];
@@ -233,16 +226,6 @@ static void rewrite(Epilogue *e, Block *b)
 	}
 }
 
-static void replace(const Epilogue *e, Block *b)
-{
-	for (Node *n = b->first; n; n = n->next) {
-		for (int i = 0; i < n->nargs; i++)
-			n->arg[i] = current(e, n->arg[i]);
-		if (n->op == OP_loop)
-			replace(e, n->body);
-	}
-}
-
 bool epilogue_func(Func *f, const Capabilities *caps)
 {
 	Epilogue e = { .caps = caps, .arena = arena_new(), .m = f->module };
@@ -255,7 +238,7 @@ bool epilogue_func(Func *f, const Capabilities *caps)
 		rewrite(&e, f->body);
 	}
 	if (e.changed)
-		replace(&e, f->body);
+		ir_replace_all(f->body, e.now, e.values);
 	arena_free(e.arena);
 	if (e.changed)
 		ir_dce(f);
@@ -264,9 +247,5 @@ bool epilogue_func(Func *f, const Capabilities *caps)
 
 PassResult pass_epilogue(Module *m, PassCtx *cx)
 {
-	bool changed = false;
-
-	for (Func *f = m->funcs; f; f = f->next)
-		changed |= epilogue_func(f, cx->caps);
-	return changed ? PASS_CHANGED : PASS_SAME;
+	return pass_each(m, cx, epilogue_func);
 }

@@ -154,17 +154,6 @@ static void rewrite(Fold *f, Node *sum)
 	f->changed = true;
 }
 
-static void replace_uses(const Fold *f, Block *b)
-{
-	for (Node *n = b->first; n; n = n->next) {
-		for (int i = 0; i < n->nargs; i++)
-			if (n->arg[i]->id >= 0 && f->now[n->arg[i]->id]) /* what the rewrite has made has no number */
-				n->arg[i] = f->now[n->arg[i]->id];
-		if (n->op == OP_loop)
-			replace_uses(f, n->body);
-	}
-}
-
 /* A sum of equal terms (x + x) reads one value twice, and so owns it not. A single product must come behind something that is owned. */
 static bool is_worth_it(const Fold *f)
 {
@@ -209,7 +198,7 @@ bool fold_sums_func(Func *func, const Capabilities *caps)
 		fold_block(&f, func->body);
 	}
 	if (f.changed)
-		replace_uses(&f, func->body);
+		ir_replace_all(func->body, f.now, values);
 	arena_free(f.arena);
 	if (f.changed)
 		ir_dce(func);
@@ -218,9 +207,5 @@ bool fold_sums_func(Func *func, const Capabilities *caps)
 
 PassResult pass_fold_sums(Module *m, PassCtx *cx)
 {
-	bool changed = false;
-
-	for (Func *f = m->funcs; f; f = f->next)
-		changed |= fold_sums_func(f, cx->caps);
-	return changed ? PASS_CHANGED : PASS_SAME;
+	return pass_each(m, cx, fold_sums_func);
 }

@@ -28,6 +28,15 @@ static const PassInfo *find_pass(const char *name, size_t len)
 	return NULL;
 }
 
+PassResult pass_each(Module *m, const PassCtx *cx, bool (*change)(Func *f, const Capabilities *caps))
+{
+	bool changed = false;
+
+	for (Func *f = m->funcs; f; f = f->next)
+		changed |= change(f, cx->caps);
+	return changed ? PASS_CHANGED : PASS_SAME;
+}
+
 const PassInfo *pass_find(const char *name)
 {
 	return find_pass(name, strlen(name));

@@ -80,6 +80,9 @@ typedef struct PassInfo {
 extern const PassInfo pass_table[];
 extern const int pass_count;
 
+/* For a pass over one function at a time, which says whether it has changed it. */
+PassResult pass_each(Module *m, const PassCtx *cx, bool (*change)(Func *f, const Capabilities *caps));
+
 const PassInfo *pass_find(const char *name);
 /* The facts that hold for a module that was read as IR text, as far as its graph shows them. */
 unsigned pass_facts(const Module *m);

@@ -43,7 +43,7 @@ static int64_t place_other(Planner *p, Func *f, int64_t chunks)
 /* Twice the chunks of a function's head; 0 where it cannot be cut into so many. */
 static int64_t more_chunks(Func *f, int64_t chunks)
 {
-	ChunkHead head;
+	ChunkHead head = { 0 };
 
 	return 2 * chunks <= CHUNK_MOST && chunk_head(f, &head) && 2 * chunks <= head.rows ? 2 * chunks : 0;
 }
@@ -138,23 +138,13 @@ static void show_lowering(Planner *p, const Choice *c)
 {
 	const Func *step = ir_find_func(p->m, "step");
 	Func *all = p->m->funcs, *f;
+	ChunkHead head = { 0 };
 
 	if (!pass_dumps(p->cx))
 		return;
 	p->m->funcs = NULL;
 	f = ir_clone_func(p->m, step, "step", step->batch);
-	accumulate_func(f, p->cx, c->candidate->micro_batch);
-	show(p, "accumulate", f);
-	chunk_func(f, p->cx, c->candidate->chunks);
-	show(p, "chunk", f);
-	epilogue_func(f, p->cx->caps);
-	show(p, "epilogue", f);
-	place_strided_views(f, p->cx->caps);
-	show(p, "inplace", f);
-	fuse_func(f, p->cx);
-	show(p, "fuse", f);
-	schedule_func(f, p->arena, p->o->optimizer_in_backward != 0);
-	show(p, "schedule", f);
+	candidate_lower(p, f, c->candidate->micro_batch, c->candidate->chunks, &head, show);
 	p->m->funcs = all;
 }
 

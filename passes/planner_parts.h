@@ -44,6 +44,11 @@ typedef struct Planner {
 /* Makes the candidates, the largest micro-batch first. False after diagnostics. */
 bool candidates_make(Planner *p);
 
+/* Lowers a step as far as execution order, for so many samples a micro-batch and chunks of its head, which goes to *head. `show` is called
+ * behind each pass. False after diagnostics. */
+typedef void CandidateShow(const Planner *p, const char *pass, Func *f);
+bool candidate_lower(const Planner *p, Func *f, int64_t micro_batch, int64_t chunks, ChunkHead *head, CandidateShow *show);
+
 /* The end in bytes of a placed plan: placed once, remembered. */
 int64_t candidate_bytes(const Candidate *c, int32_t plan);
 

@@ -16,17 +16,9 @@
 #include <unistd.h>
 
 #include "codegen/cuda.h"
-#include "codegen/jobs.h"
-#include "codegen/nvrtc.h"
+#include "codegen/cuda_unit.h"
 
 enum { UNITS = 4, RANDOM = 24, DYNAMIC_SHARED = 8 /* the attribute */ };
-
-typedef struct Unit {
-	Nvrtc *lib;
-	const char *text, *arch, *path;
-	bool cached;
-	NvrtcResult result;
-} Unit;
 
 typedef struct Driver {
 	int (*init)(unsigned), (*device)(int *, int), (*context)(void **, int), (*use)(void *);
@@ -42,7 +34,7 @@ typedef struct Gpu {
 	Test t;
 	Nvrtc *lib;
 	Driver d;
-	Unit unit[UNITS];
+	CudaUnit unit[UNITS];
 	void *module[UNITS];
 	uint64_t env; /* PlanEnv on the device */
 } Gpu;
@@ -113,15 +105,6 @@ static const char *unit_text(Test *t, int unit)
 	return t->planted ? plant(t, copy) : copy;
 }
 
-static int compile_unit(void *ctx)
-{
-	Unit *u = ctx;
-	bool ok = nvrtc_compile(u->lib, u->text, u->arch, &u->result);
-	if (!ok)
-		puts(u->result.log);
-	return !(ok && nvrtc_write(u->path, &u->result));
-}
-
 static bool compile_all(Gpu *g, const char *arch)
 {
 	Test *t = &g->t;
@@ -136,26 +119,14 @@ static bool compile_all(Gpu *g, const char *arch)
 		t->e->kernels.at[i].module = (int)(before * UNITS / (all + 1));
 		before += t->e->kernels.at[i].weight;
 	}
+	for (int i = 0; i < UNITS; i++)
+		g->unit[i] = (CudaUnit){ .lib = g->lib, .text = unit_text(t, i), .arch = arch, .path = arena_printf(t->a, "%s/unit%d", dir, i) };
 	jobs_open(&jobs);
-	bool ok = true;
-	for (int i = 0; i < UNITS; i++) {
-		Unit *u = &g->unit[i];
-		*u = (Unit){ .lib = g->lib, .text = unit_text(t, i), .arch = arch,
-			     .path = arena_printf(t->a, "%s/unit%d", dir, i) };
-		u->cached = nvrtc_cached(u->lib, u->text, arch, &u->result);
-		ok = ok && (u->cached || jobs_call(&jobs, compile_unit, u, arena_printf(t->a, "%s.log", u->path), dir));
-	}
+	bool ok = cuda_units_start(t->a, &jobs, g->unit, UNITS, dir);
 	const Job *bad = jobs_wait(&jobs);
 	if (bad)
 		ok = system(arena_printf(t->a, "head -20 %s", bad->log)) != 0 && false;
-	for (int i = 0; i < UNITS && ok; i++) {
-		Unit *u = &g->unit[i];
-		if (u->cached)
-			continue;
-		ok = nvrtc_read(t->a, u->path, &u->result);
-		if (ok)
-			nvrtc_keep(u->lib, u->text, arch, &u->result);
-	}
+	ok = ok && !cuda_units_finish(t->a, g->unit, UNITS);
 	jobs_close(&jobs);
 	if (!getenv("KEEP"))
 		ok = system(arena_printf(t->a, "rm -r %s", dir)) == 0 && ok;

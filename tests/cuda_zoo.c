@@ -15,8 +15,7 @@
 #include <unistd.h>
 
 #include "codegen/cuda.h"
-#include "codegen/jobs.h"
-#include "codegen/nvrtc.h"
+#include "codegen/cuda_unit.h"
 #include "ir/base/intern.h"
 #include "ir/base/map.h"
 #include "ir/base/vec.h"
@@ -40,13 +39,6 @@ typedef struct Report {
 	char name[NAME];
 	int frame, stores, loads, registers, shared;
 } Report;
-
-typedef struct Unit {
-	Nvrtc *lib;
-	const char *text, *arch, *path;
-	bool cached;
-	NvrtcResult result;
-} Unit;
 
 typedef struct Zoo {
 	Arena *a;
@@ -199,17 +191,6 @@ static void read_file(Zoo *z, const char *path)
 
 /* ---- compiling ---- */
 
-static int compile_unit(void *ctx)
-{
-	Unit *u = ctx;
-	if (!nvrtc_compile(u->lib, u->text, u->arch, &u->result)) {
-		puts(u->result.log);
-		return 1;
-	}
-	u->result.cubin_bytes = u->result.ptx_packed_bytes = u->result.ptx_bytes = 0; /* the report is all that is wanted */
-	return nvrtc_write(u->path, &u->result) ? 0 : 1;
-}
-
 static void print_kernel(FILE *out, const Kernel *k, size_t number)
 {
 	for (const char *s = k->text; *s; s++)
@@ -308,32 +289,24 @@ static void check_log(Zoo *z, const char *log)
 }
 
 /* Up to n units at a time, a process each. */
-static void compile_some(Zoo *z, Unit *unit, int n, const char *dir)
+static void compile_some(Zoo *z, CudaUnit *unit, int n, const char *dir)
 {
 	Jobs jobs;
 	jobs_open(&jobs);
-	bool ok = true;
-	for (int i = 0; i < n; i++) {
-		Unit *u = &unit[i];
-		u->path = arena_printf(z->a, "%s/unit%d", dir, i);
-		u->cached = nvrtc_cached(u->lib, u->text, u->arch, &u->result);
-		if (!u->cached)
-			ok = jobs_call(&jobs, compile_unit, u, arena_printf(z->a, "%s.log", u->path), dir) && ok;
-	}
+	for (int i = 0; i < n; i++)
+		unit[i].path = arena_printf(z->a, "%s/unit%d", dir, i);
+	bool ok = cuda_units_start(z->a, &jobs, unit, n, dir);
 	const Job *bad = jobs_wait(&jobs);
 	if (bad || !ok)
 		fail(z, "%s: a unit does not compile", z->arch);
 	if (bad && system(arena_printf(z->a, "head -20 %s", bad->log)) != 0)
 		puts("without a word");
-	for (int i = 0; i < n && !bad && ok; i++) {
-		Unit *u = &unit[i];
-		if (!u->cached && !nvrtc_read(z->a, u->path, &u->result))
-			fail(z, "%s: a unit has no result", z->arch);
-		else if (!u->cached)
-			nvrtc_keep(u->lib, u->text, u->arch, &u->result);
-		if (u->result.log)
-			check_log(z, u->result.log);
-	}
+	ok = ok && !bad;
+	if (ok && cuda_units_finish(z->a, unit, n))
+		fail(z, "%s: a unit has no result", z->arch);
+	for (int i = 0; i < n && ok; i++)
+		if (unit[i].result.log)
+			check_log(z, unit[i].result.log);
 	jobs_close(&jobs);
 }
 
@@ -341,7 +314,7 @@ static void compile_all(Zoo *z, Nvrtc *lib)
 {
 	char dir[] = "/tmp/dlc-zoo-XXXXXX";
 	int side = omp_get_num_procs() < MAX_JOBS ? omp_get_num_procs() : MAX_JOBS, n = 0, functions = 0;
-	Unit unit[MAX_JOBS];
+	CudaUnit unit[MAX_JOBS];
 	if (!mkdtemp(dir)) {
 		fail(z, "%s: cannot be made", dir);
 		return;
@@ -349,7 +322,7 @@ static void compile_all(Zoo *z, Nvrtc *lib)
 	for (int special = 0; special < 2; special++) {
 		size_t at = 0;
 		for (const char *text; (text = next_unit(z, special, &at));) {
-			unit[n++] = (Unit){ .lib = lib, .text = text, .arch = z->arch };
+			unit[n++] = (CudaUnit){ .lib = lib, .text = text, .arch = z->arch, .report_only = true };
 			if (n == side) {
 				compile_some(z, unit, n, dir);
 				n = 0;
