@@ -158,30 +158,45 @@ void plan_forget(const Launch *l)
 	}
 }
 
-/* The number of the launch among those of the step; -1: it is none of them. */
+/* The number of the launch among those of the step; -1: it is none of them. Functions of other batches share kernels, and by chance
+ * offsets: their grids tell them apart. */
 static int launch_of_step(const Launch *l, const PlanStep *s)
 {
 	const SimKernel *k = l->f->kernel;
-	for (int i = 0; i < s->nlaunch; i++)
-		if (strcmp(s->launch[i].symbol, l->f->name) == 0 && k->nparams >= 2 && k->sizes[1] >= (size_t)s->noff * 8 &&
-		    memcmp(l->args + l->arg_at[1], s->off, (size_t)s->noff * 8) == 0)
+	for (int i = 0; i < s->nlaunch; i++) {
+		const uint32_t *g = s->launch[i].grid;
+		if (strcmp(s->launch[i].symbol, l->f->name) == 0 && g[0] == l->grid.x && g[1] == l->grid.y && g[2] == l->grid.z &&
+		    k->nparams >= 2 && k->sizes[1] >= (size_t)s->noff * 8 && memcmp(l->args + l->arg_at[1], s->off, (size_t)s->noff * 8) == 0)
 			return i;
+	}
 	return -1;
+}
+
+/* Adds the extents of those of the function's steps that the launch may belong to; false: not all are known. */
+static bool add_func(Launch *l, const Plan *p, const PlanFunc *f)
+{
+	bool known = true;
+	for (int i = 0; i < f->nsteps; i++) {
+		int first = l->nextents, number = launch_of_step(l, &f->steps[i]);
+		if (number < 0)
+			continue;
+		known = add_step(l, p, f, i) && known;
+		if (number == 0)
+			mark_fresh(l, first);
+	}
+	return known;
 }
 
 void plan_extents(Launch *l)
 {
+	static const PlanFunc *last; /* whose the launch before was: a function's follow each other */
 	const Plan *p = find_plan();
-	bool known = true;
-	for (int i = 0; p && i < p->nfuncs; i++)
-		for (int k = 0; k < p->funcs[i].nsteps; k++) {
-			int first = l->nextents, number = launch_of_step(l, &p->funcs[i].steps[k]);
-			if (number < 0)
-				continue;
-			known = add_step(l, p, &p->funcs[i], k) && known;
-			if (number == 0)
-				mark_fresh(l, first);
-		}
+	bool known = !last || add_func(l, p, last);
+	for (int i = 0; p && i < p->nfuncs && !l->nextents; i++) {
+		known = add_func(l, p, &p->funcs[i]) && known;
+		if (l->nextents)
+			last = &p->funcs[i];
+	}
 	/* Behind the plan's arena lies what the runtime keeps there for itself: kernels read their PlanEnv. */
 	if (l->nextents)
 		known = known && add_extent(l, p->arena_bytes, INT64_MAX, false, EXTENT_ENV, 0);

@@ -29,8 +29,17 @@ static const PlanStep steps[] = {
 	{.kind = PLAN_KERNEL, .off = off1, .noff = 2, .name = "count", .source = "", .out_bytes = bytes, .nout = 1, .launch = counts, .nlaunch = 1}, /* reads its result first */
 	{.kind = PLAN_END},
 };
-static const PlanFunc funcs[] = {{.name = "step", .batch = 1, .steps = steps, .nsteps = 5, .arena_bytes = ARENA}};
-const Plan dl_plan = {.version = PLAN_VERSION, .model = "m", .target = "cuda", .arena_bytes = ARENA, .vars = vars, .nvars = 1, .funcs = funcs, .nfuncs = 1};
+/* Another function with the step that assigns, kernel and offsets alike, but for two batches: as if its result were fresh. */
+static const PlanLaunch adds_twice[] = {{.symbol = "k1", .grid = {2, 1, 1}, .block = 64}};
+static const PlanStep steps_twice[] = {
+	{.kind = PLAN_KERNEL, .off = off2, .noff = 2, .name = "add", .source = "", .out_bytes = bytes, .nout = 1, .launch = adds_twice, .nlaunch = 1},
+	{.kind = PLAN_END},
+};
+static const PlanFunc funcs[] = {
+	{.name = "predict", .batch = 2, .steps = steps_twice, .nsteps = 1, .arena_bytes = ARENA},
+	{.name = "step", .batch = 1, .steps = steps, .nsteps = 5, .arena_bytes = ARENA},
+};
+const Plan dl_plan = {.version = PLAN_VERSION, .model = "m", .target = "cuda", .arena_bytes = ARENA, .vars = vars, .nvars = 1, .funcs = funcs, .nfuncs = 2};
 
 typedef struct Case {
 	const char *name;
