@@ -24,7 +24,7 @@ typedef struct Driver {
 	int (*init)(unsigned), (*device)(int *, int), (*context)(void **, int), (*use)(void *);
 	int (*alloc)(uint64_t *, size_t), (*release)(uint64_t);
 	int (*to_device)(uint64_t, const void *, size_t), (*to_host)(void *, uint64_t, size_t), (*wait)(void);
-	int (*load)(void **, const void *), (*function)(void **, void *, const char *);
+	int (*load)(void **, const void *), (*unload)(void *), (*function)(void **, void *, const char *);
 	int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 	int (*allow)(void *, int, int); /* cuFuncSetAttribute */
 	int (*error)(int, const char **);
@@ -150,7 +150,7 @@ static bool open_driver(Driver *d)
 	       find(h, "cuDevicePrimaryCtxRetain", &d->context) && find(h, "cuCtxSetCurrent", &d->use) &&
 	       find(h, "cuMemAlloc_v2", &d->alloc) && find(h, "cuMemFree_v2", &d->release) &&
 	       find(h, "cuMemcpyHtoD_v2", &d->to_device) && find(h, "cuMemcpyDtoH_v2", &d->to_host) &&
-	       find(h, "cuCtxSynchronize", &d->wait) && find(h, "cuModuleLoadData", &d->load) &&
+	       find(h, "cuCtxSynchronize", &d->wait) && find(h, "cuModuleLoadData", &d->load) && find(h, "cuModuleUnload", &d->unload) &&
 	       find(h, "cuModuleGetFunction", &d->function) && find(h, "cuLaunchKernel", &d->launch) &&
 	       find(h, "cuFuncSetAttribute", &d->allow) && find(h, "cuGetErrorString", &d->error) && d->init(0) == 0 && d->device(&device, 0) == 0 &&
 	       d->context(&context, device) == 0 && d->use(context) == 0;
@@ -277,6 +277,11 @@ static void run_all(Gpu *g)
 		check_planted(g);
 	for (int i = 0; i < t->ncases && !t->planted; i++)
 		check_case(g, &t->at[i]);
+	for (int i = 0; i < UNITS; i++)
+		if (g->module[i] && g->d.unload(g->module[i]) != 0)
+			fault(t, "module", "cannot be unloaded");
+	if (g->d.release(g->env) != 0)
+		fault(t, "driver", "cannot release memory");
 }
 
 static int print_version(void)
