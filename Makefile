@@ -12,7 +12,7 @@ GEN_SRC := $(B)/frontend/parser.c $(B)/frontend/scanner.c $(B)/frontend/std_dl.c
            $(B)/passes/page_css.c $(B)/passes/page_js.c $(B)/passes/machines_txt.c $(B)/passes/calibrate_dl.c
 # The runtime is built twice: for the CPU, and for NVIDIA cards without OpenMP and oneDNN (and without CUDA: that is
 # opened when a trainer starts).
-CPU_SRC  := runtime/dev_cpu.c runtime/prim_dnnl.c
+CPU_SRC  := runtime/dev_cpu.c runtime/prim_dnnl.c runtime/narrow.c
 CUDA_SRC := runtime/dev_cuda.c runtime/dev_cuda_run.c runtime/cuda_api.c runtime/prim_cublas.c
 RT_SRC   := $(filter-out $(CUDA_SRC),$(wildcard runtime/*.c))
 RT_CUDA_SRC := $(filter-out $(CPU_SRC),$(wildcard runtime/*.c))
@@ -24,7 +24,10 @@ RT_CUDA_OBJ := $(RT_CUDA_SRC:%.c=$(B)/cuda/%.o)
 
 all: $(B)/dlc $(B)/libdlrt.a $(B)/libdlrt-cuda.a
 
-$(B)/dlc: $(DLC_OBJ) $(B)/runtime/prim_dnnl.o
+# What planning asks the library with.
+ASK_OBJ := $(B)/runtime/prim_dnnl.o $(B)/runtime/narrow.o
+
+$(B)/dlc: $(DLC_OBJ) $(ASK_OBJ)
 	$(CC) $(CFLAGS) -o $@ $^ -ldnnl -ljansson -lz -lm $(LDEXTRA)
 $(B)/libdlrt.a: $(RT_OBJ)
 	@rm -f $@
@@ -76,7 +79,7 @@ $(B)/passes/%_txt.c: passes/%.txt tools/embed
 $(filter $(B)/frontend/%,$(DLC_OBJ)): $(B)/frontend/parser.c $(B)/frontend/scanner.c
 
 # ---- tests: `check` is the fast whole, `check-all` adds training runs, sanitizers and a short fuzz ----
-DLC_LIB   := $(filter-out $(B)/dlc.o,$(DLC_OBJ)) $(B)/runtime/prim_dnnl.o
+DLC_LIB   := $(filter-out $(B)/dlc.o,$(DLC_OBJ)) $(ASK_OBJ)
 # tests/interp*.c is the reference interpreter, which the tests of ops, passes and kernels share; kernel_*.c the cases of
 # those of kernels.
 TEST_SRC  := $(filter-out tests/interp% tests/kernel_%,$(wildcard tests/*.c))
@@ -124,7 +127,7 @@ cudasim-test: cudasim $(CUDASIM_BIN)
 
 # What a machine with a GPU needs of this tree (tools/gpu-check): its tests link without oneDNN.
 GPU_BIN := $(addprefix $(B)/gpu-check/,cuda_kernels cuda_tensor)
-$(GPU_BIN): $(B)/gpu-check/%: $(B)/tests/%.o $(TEST_AID) $(filter-out $(B)/runtime/prim_dnnl.o,$(DLC_LIB)) $(B)/tests/cuda/no_dnnl.o
+$(GPU_BIN): $(B)/gpu-check/%: $(B)/tests/%.o $(TEST_AID) $(filter-out $(ASK_OBJ),$(DLC_LIB)) $(B)/tests/cuda/no_dnnl.o
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -fopenmp,$(CFLAGS)) -s -o $@ $^ -l:libgomp.a -l:libz.a -l:libjansson.a -lm -ldl -lpthread $(LDEXTRA)
 gpu-check-build: all $(GPU_BIN)

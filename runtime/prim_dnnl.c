@@ -10,7 +10,12 @@
  *     w  --reorder-->  [w packed]  --+-- convolution -->  [y packed]  --reorder-->  y
  *
  * 16-bit operands. Where the processor has no instructions for them (PlanPrim.compute), a
- * convolution's packed operands are f32, and the same reorders widen and round.
+ * convolution's packed operands are f32. Reorders widen and round bf16; those of f16 go element by element in this library,
+ * so f16 is widened and rounded here (narrow.h), and the reorder's plain side is a copy in f32:
+ *
+ *     x  --widen-->  [x wide]  --reorder-->  [x packed]     and     [y packed]  --reorder-->  [y wide]  --round-->  y
+ *
+ * or, where the packed layout is the plain one, the packed operand itself.
  *
  * Sums. A call that goes on with a sum adds to it as it stores the result: a product by the library's post-op `sum`, a packed
  * weight gradient as it is unpacked, a plain one from a part in the workspace. A sum that lies elsewhere is copied to the result's
@@ -21,8 +26,10 @@
  * alone.
  *
  * Invariants. The workspace holds the packed operands and the library's scratchpad, each piece
- * aligned to PLAN_ALIGN. The query and the trainer share `prepare`, so planned and used sizes are
+ * aligned to PLAN_ALIGN. A wide copy is needed during one reorder only, so all of them, and the scratchpad, take the same
+ * place. The query and the trainer share `prepare`, so planned and used sizes are
  * the same number. After prim_bind this file allocates nothing. */
+#include "narrow.h"
 #include "prim.h"
 
 #include <dnnl.h>
@@ -37,9 +44,11 @@ enum { A, B, C, ROLES };
 enum { SLICE_BYTES = 2 << 20, SLICE_MIN = 8 };
 
 typedef struct Piece {
-	dnnl_memory_desc_t plain, inner; /* as the plan stores it; as the library wants it */
-	dnnl_primitive_desc_t reorder;   /* NULL where they are the same */
+	dnnl_memory_desc_t plain, inner; /* as the plan stores it, or its wide copy; as the library wants it */
+	PlanDType narrow;              /* stored in this type, f16, and computed with in f32: `plain` is wide; else PD_NONE */
+	dnnl_primitive_desc_t reorder; /* NULL where `plain` and `inner` are the same */
 	int64_t work;        /* offset of the packed operand in the workspace; -1 without one */
+	int64_t wide_work;   /* offset of the wide copy from the scratchpad's */
 	int64_t slice_bytes; /* plain bytes from one slice to the next; 0: the same in all */
 } Piece;
 
@@ -60,6 +69,9 @@ struct PrimCall {
 	dnnl_memory_t plain[ROLES], inner[ROLES], partial, scratch;
 	char *plain_at[ROLES]; /* address of slice 0 */
 	int64_t slice_bytes[ROLES];
+	PlanDType narrow[ROLES]; /* stored so, and widened here; PD_NONE */
+	float *wide[ROLES];      /* where it is wide: its copy, or the packed operand */
+	int64_t elems[ROLES];    /* of a slice */
 	dnnl_exec_arg_t arg[ROLES + 1];
 	int result;
 	int64_t slices;
@@ -119,6 +131,13 @@ static PlanDType inner_type(const PlanPrim *p, int role)
 	return p->kind == PRIM_CONV_GRAD_W && role == B ? PD_F32 : t;
 }
 
+/* What the plan stores a role in where that is widened and rounded here, not by the library. */
+static PlanDType narrow_type(const PlanPrim *p, int role)
+{
+	PlanDType t = stored_type(p, role);
+	return t == PD_F16 && inner_type(p, role) == PD_F32 ? t : PD_NONE;
+}
+
 PlanDType plan_prim_compute(PlanDType t)
 {
 	bool bf16 = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
@@ -139,6 +158,22 @@ static int64_t align_up(int64_t n)
 static int64_t md_bytes(const dnnl_memory_desc_t *md)
 {
 	return (int64_t)dnnl_memory_desc_get_size(md);
+}
+
+static int64_t plain_elems(const Piece *c)
+{
+	return md_bytes(&c->plain) / (int64_t)dnnl_data_type_size(c->plain.data_type);
+}
+
+/* Of the plain tensor in the plan. */
+static int64_t stored_bytes(const Piece *c)
+{
+	return c->narrow ? plain_elems(c) * (int64_t)sizeof(uint16_t) : md_bytes(&c->plain);
+}
+
+static bool is_packed(const Piece *c)
+{
+	return c->narrow || !dnnl_memory_desc_equal(&c->plain, &c->inner);
 }
 
 /* ---- descriptors ---------------------------------------------------------------------------- */
@@ -278,7 +313,8 @@ static bool conv_choose(dnnl_engine_t engine, const PlanPrim *p, int64_t n,
 	dnnl_memory_desc_t md[ROLES], plain[ROLES], forward[ROLES];
 	dnnl_data_type_t stored[ROLES], inner[ROLES], one[ROLES];
 	for (int i = 0; i < ROLES; i++) {
-		stored[i] = data_type(stored_type(p, i));
+		r->piece[i].narrow = narrow_type(p, i);
+		stored[i] = r->piece[i].narrow ? dnnl_f32 : data_type(stored_type(p, i));
 		inner[i] = data_type(inner_type(p, i));
 		one[i] = data_type(inner_type(p, A));
 	}
@@ -304,7 +340,7 @@ static bool conv_choose(dnnl_engine_t engine, const PlanPrim *p, int64_t n,
 
 static int64_t packed_bytes(const Piece *c)
 {
-	return dnnl_memory_desc_equal(&c->plain, &c->inner) ? 0 : align_up(md_bytes(&c->inner));
+	return is_packed(c) ? align_up(md_bytes(&c->inner)) : 0;
 }
 
 /* The largest divisor of the batch whose packed activations are within SLICE_BYTES, but not below
@@ -336,8 +372,8 @@ static bool prepare_conv(dnnl_engine_t engine, const PlanPrim *p, dnnl_primitive
 	r->slices = batch / n;
 	if (!conv_choose(engine, p, n, attr, r))
 		return false;
-	r->piece[A].slice_bytes = md_bytes(&r->piece[A].plain);
-	r->piece[C].slice_bytes = md_bytes(&r->piece[C].plain);
+	r->piece[A].slice_bytes = stored_bytes(&r->piece[A]);
+	r->piece[C].slice_bytes = stored_bytes(&r->piece[C]);
 	return true;
 }
 
@@ -349,29 +385,43 @@ static int64_t scratch_bytes(dnnl_primitive_desc_t pd)
 /* A weight gradient that the library computes where it is stored, but cannot add there. */
 static bool is_added_in_parts(const Prepared *r)
 {
-	return r->result == B && (r->slices > 1 || (r->acc && !r->piece[B].reorder));
+	return r->result == B && (r->slices > 1 || (r->acc && r->piece[B].work < 0));
 }
 
-/* Lays out the workspace: packed operands, the part of a weight gradient, the scratchpad that all
- * share. */
+/* The reorder between a piece's plain and packed forms; *scratch: bytes that must be free while it runs, its scratchpad and the
+ * wide copy behind that. */
+static bool make_reorder(dnnl_engine_t engine, dnnl_primitive_attr_t attr, bool out, Piece *c, int64_t *scratch)
+{
+	const dnnl_memory_desc_t *from = out ? &c->inner : &c->plain, *to = out ? &c->plain : &c->inner;
+	if (dnnl_reorder_primitive_desc_create(&c->reorder, from, engine, to, engine, attr))
+		return false;
+	*scratch = scratch_bytes(c->reorder);
+	if (c->narrow) {
+		c->wide_work = align_up(*scratch);
+		*scratch = c->wide_work + md_bytes(&c->plain);
+	}
+	return true;
+}
+
+/* Lays out the workspace: packed operands, the part of a weight gradient, the place of the scratchpad and of wide copies. */
 static bool lay_out(dnnl_engine_t engine, dnnl_primitive_attr_t attr, dnnl_primitive_attr_t adding,
 		    Prepared *r)
 {
 	int64_t scratch = scratch_bytes(r->main);
 	for (int i = 0; i < ROLES; i++) {
 		Piece *c = &r->piece[i];
+		int64_t during = 0;
+		bool out = i == r->result;
 		c->work = -1;
-		if (dnnl_memory_desc_equal(&c->plain, &c->inner))
+		if (!is_packed(c))
 			continue;
-		const dnnl_memory_desc_t *from = i == r->result ? &c->inner : &c->plain;
-		const dnnl_memory_desc_t *to = i == r->result ? &c->plain : &c->inner;
-		if (dnnl_reorder_primitive_desc_create(&c->reorder, from, engine, to, engine,
-						       i == r->result ? adding : attr))
-			return false;
 		c->work = r->bytes;
 		r->bytes += align_up(md_bytes(&c->inner));
-		if (scratch_bytes(c->reorder) > scratch)
-			scratch = scratch_bytes(c->reorder);
+		if (dnnl_memory_desc_equal(&c->plain, &c->inner))
+			continue; /* widened where it is read, or rounded from where it is computed */
+		if (!make_reorder(engine, out ? adding : attr, out, c, &during))
+			return false;
+		scratch = during > scratch ? during : scratch;
 	}
 	r->partial_work = -1;
 	if (is_added_in_parts(r)) {
@@ -527,8 +577,14 @@ static bool call_make(PrimLib *lib, const Prepared *r, PrimCall *c, char *work)
 	dnnl_engine_t e = lib->engine;
 	for (int i = 0; i < ROLES; i++) {
 		const Piece *p = &r->piece[i];
+		char *at = !p->narrow  ? c->plain_at[i]
+			   : p->reorder ? work + r->scratch_work + p->wide_work
+					: work + p->work;
 		c->slice_bytes[i] = p->slice_bytes;
-		if (dnnl_memory_create(&c->plain[i], &p->plain, e, c->plain_at[i]))
+		c->narrow[i] = p->narrow;
+		c->wide[i] = (float *)(void *)at;
+		c->elems[i] = plain_elems(p);
+		if (dnnl_memory_create(&c->plain[i], &p->plain, e, at))
 			return false;
 		c->inner[i] = c->plain[i];
 		if (!p->reorder)
@@ -538,12 +594,12 @@ static bool call_make(PrimLib *lib, const Prepared *r, PrimCall *c, char *work)
 		    dnnl_primitive_create(&c->reorder[i], p->reorder))
 			return false;
 	}
-	c->first_too = r->acc && !r->piece[B].reorder;
+	c->first_too = r->acc && r->piece[B].work < 0;
 	if (r->partial_work >= 0) {
 		if (dnnl_memory_create(&c->partial, &r->piece[B].inner, e, work + r->partial_work))
 			return false;
-		c->sum = (float *)(void *)(r->piece[B].reorder ? work + r->piece[B].work
-							       : c->plain_at[B]);
+		c->sum = (float *)(void *)(r->piece[B].work >= 0 ? work + r->piece[B].work
+								 : c->plain_at[B]);
 		c->part = (float *)(void *)(work + r->partial_work);
 		c->sum_elems = md_bytes(&r->piece[B].inner) / (int64_t)sizeof(float);
 	}
@@ -582,7 +638,7 @@ PrimCall *prim_bind(PrimLib *lib, const PlanPrim *p, unsigned char *arena, const
 		char *work = (char *)arena + (r.bytes ? off[ROLES + p->acc] : 0);
 		if (p->acc && off[ROLES - 1] != off[ROLES]) {
 			c->from = (char *)arena + off[ROLES - 1];
-			c->from_bytes = md_bytes(&r.piece[r.result].plain);
+			c->from_bytes = stored_bytes(&r.piece[r.result]);
 		}
 		ok = call_make(lib, &r, c, work);
 		for (int i = 0; i < ROLES; i++)
@@ -624,17 +680,41 @@ static void add_part(const PrimCall *c)
 		sum[i] += part[i];
 }
 
+static uint16_t *narrow_at(const PrimCall *c, int role, int64_t slice)
+{
+	return (uint16_t *)(void *)(c->plain_at[role] + slice * c->slice_bytes[role]);
+}
+
+/* An operand as the library wants it. */
+static bool pack(const PrimCall *c, int role, int64_t slice)
+{
+	if (c->narrow[role])
+		narrow_widen(c->narrow[role], narrow_at(c, role, slice), c->wide[role], c->elems[role]);
+	return !c->reorder[role] || reorder(c, role);
+}
+
+/* The result as the plan stores it. */
+static bool unpack(const PrimCall *c, int64_t slice)
+{
+	int role = c->result;
+	if (c->reorder[role] && !reorder(c, role))
+		return false;
+	if (c->narrow[role])
+		narrow_round(c->narrow[role], c->wide[role], narrow_at(c, role, slice), c->elems[role]);
+	return true;
+}
+
 /* One slice of the batch: pack, compute, unpack. Weights are packed, and their gradient unpacked,
  * by prim_run. */
 static bool run_slice(PrimCall *c, int64_t slice)
 {
 	for (int i = A; i < ROLES; i++)
-		if (c->slices > 1 && c->slice_bytes[i] &&
+		if (c->slices > 1 && c->slice_bytes[i] && !c->narrow[i] &&
 		    dnnl_memory_set_data_handle(c->plain[i],
 						c->plain_at[i] + slice * c->slice_bytes[i]))
 			return false;
 	for (int i = A; i < ROLES; i++)
-		if (i != B && i != c->result && c->reorder[i] && !reorder(c, i))
+		if (i != B && i != c->result && !pack(c, i, slice))
 			return false;
 	bool partial = c->partial && (slice > 0 || c->first_too);
 	c->arg[B].memory = partial ? c->partial : c->inner[B];
@@ -642,17 +722,17 @@ static bool run_slice(PrimCall *c, int64_t slice)
 		return false;
 	if (partial)
 		add_part(c);
-	return c->result == B || !c->reorder[c->result] || reorder(c, c->result);
+	return c->result == B || unpack(c, slice);
 }
 
 bool prim_run(PrimCall *c)
 {
 	if (c->from)
 		memcpy(c->plain_at[c->result], c->from, (size_t)c->from_bytes);
-	if (c->result != B && c->reorder[B] && !reorder(c, B))
+	if (c->result != B && !pack(c, B, 0))
 		return false;
 	for (int64_t s = 0; s < c->slices; s++)
 		if (!run_slice(c, s))
 			return false;
-	return c->result != B || !c->reorder[B] || reorder(c, B);
+	return c->result != B || unpack(c, 0);
 }
