@@ -667,7 +667,7 @@ static void set_context(Command *c)
 
 	c->caps = (Capabilities){ .threads = o->threads, .strided_attention = b->strided_attention, .workspace = b->workspace,
 		                  .fusable = b->fusable, .accumulates = b->accumulates,
-		                  .epilogue = c->o.no_epilogues ? NULL : b->epilogue };
+		                  .epilogue = c->o.no_epilogues ? NULL : b->epilogue, .sums_beside_rows = b->sums_beside_rows };
 	c->cx.caps = &c->caps;
 	c->cx.precision = o->front.precision;
 	c->cx.print_after = o->print_after;

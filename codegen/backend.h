@@ -29,6 +29,8 @@ typedef struct Backend {
 	/* Products that can go on with a sum in place, and that can do more (pass.h). */
 	bool (*accumulates)(const Node *n);
 	bool (*epilogue)(const Node *n, OpCode op);
+	/* Kernels of rows with sums over them (pass.h). */
+	bool (*sums_beside_rows)(int64_t rows, int64_t length, int sums);
 	bool strided_attention;
 	/* Processors that it builds for, by commas, the default first, and the machine profile (passes/machines.txt) of each; NULL:
 	 * it builds for the machine at hand. */

@@ -586,6 +586,8 @@ static void print_loops(Printer *p)
 
 KernelText cpu_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t micro)
 {
+	if (l->ncolumns > 0)
+		return (KernelText){ 0 };
 	char *text = NULL;
 	size_t len = 0;
 	Printer p = {

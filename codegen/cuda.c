@@ -76,6 +76,8 @@ void cuda_open(CudaPrinter *c, int64_t gx, int64_t gy, int block)
 	assert(c->nlaunch < CUDA_MAX_LAUNCHES && gx > 0 && gx <= INT32_MAX && gy > 0 && gy <= 65535);
 	if (c->nlaunch == 0)
 		print_line(p, "typedef struct { int64_t at[%d]; } $_off;", c->members == 1 ? numbers : c->members * (numbers + 1));
+	if (c->nlaunch == 0 && c->counters > 0)
+		print_line(p, "__device__ unsigned $_arrived[%lld];", (long long)c->counters);
 	const char *suffix = c->nlaunch ? arena_printf(p->a, "_%d", c->nlaunch) : "";
 	/* With one block a processor named as enough, ptxas does not spill to have more of them. */
 	print_line(p, "extern \"C\" __global__ void __launch_bounds__(%d, 1) $%s(unsigned char *const arena, const %s$_off off, "
@@ -355,7 +357,7 @@ void cuda_print_unit(CudaPrinter *c, const CudaUnit *u)
 void cuda_print_row_stores(CudaPrinter *c)
 {
 	for (int i = 0; i < c->p.l->nstores; i++)
-		if (!loop_store_is_inner(c->p.l, &c->p.l->store[i]))
+		if (!loop_store_is_inner(c->p.l, &c->p.l->store[i]) && !loop_store_is_column(c->p.l, &c->p.l->store[i]))
 			print_store(&c->p, &c->p.l->store[i]);
 }
 
@@ -533,6 +535,7 @@ KernelText cuda_group_text(Arena *a, const Node *fused, const Loop *l, int64_t m
 	char *text = NULL;
 	size_t len = 0;
 	CudaPrinter c = {
+		.turn = "",
 		.p = { .a = a, .out = open_memstream(&text, &len), .fused = fused, .l = l, .micro = micro, .last = "j" },
 		.itype = fits_32_bits(l) ? "int" : "int64_t",
 		.members = members,
@@ -560,5 +563,7 @@ KernelText cuda_group_text(Arena *a, const Node *fused, const Loop *l, int64_t m
 
 KernelText cuda_fused_text(Arena *a, const Node *fused, const Loop *l, int64_t micro)
 {
+	if (l->ncolumns > 0 && !cuda_sums_beside_rows(l->outer, l->mid * l->inner, l->ncolumns))
+		return (KernelText){ 0 };
 	return cuda_group_text(a, fused, l, micro, 1);
 }

@@ -21,6 +21,9 @@ void cuda_print_unit_head(FILE *out, bool special);
 int64_t cuda_fused_workspace(const Loop *l);
 int64_t cuda_special_workspace(const Node *n);
 
+/* Whether so many f32 sums over rows, of a length, can be added up by a kernel that works row by row. */
+bool cuda_sums_beside_rows(int64_t rows, int64_t length, int sums);
+
 const char *cuda_launches(Arena *a, const Module *m, const char *arch);
 bool cuda_print_launches(FILE *out, const Module *m, const char *arch);
 /* backend.h */

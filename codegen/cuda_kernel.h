@@ -76,4 +76,32 @@ template <int N, typename T> DL_INLINE void dl_team_argmax(unsigned mask, T &bes
 	}
 }
 
+/* ---- what blocks leave for one another ---- */
+
+/* Whether this block is the last of `of` blocks to come here, for all of its threads: what any of them has written before is there for it. The counter
+ * begins and ends at 0. */
+DL_INLINE bool dl_last_block(unsigned *arrived, unsigned of)
+{
+	bool last = false;
+	__syncthreads();
+	if (threadIdx.x == 0) {
+		__threadfence();
+		last = atomicInc(arrived, of - 1) == of - 1;
+		__threadfence();
+	}
+	return __syncthreads_or(last) != 0;
+}
+
+/* to[j] = parts[j] + parts[columns + j] + .., `count` of them in order. By all threads of a block. */
+template <typename T> DL_INLINE void dl_add_parts(const T *parts, int count, int columns, T *to)
+{
+	for (int j = (int)threadIdx.x; j < columns; j += (int)blockDim.x) {
+		T sum = parts[j];
+#pragma unroll 8
+		for (int i = 1; i < count; i++)
+			sum = sum + parts[(int64_t)i * columns + j];
+		to[j] = sum;
+	}
+}
+
 #endif

@@ -22,6 +22,8 @@ typedef struct CudaPrinter {
 	const char *lane;   /* index into q<i>[] */
 	bool running;       /* units run over the ends of rows: b counts from the first row's start, and words lie at b */
 	int members;        /* a group's (KernelPrinter.group); else 1 */
+	const char *turn;   /* where a team has rows one after another: which half of a shared array this one uses, as "(row & 1) * 3 + " */
+	int64_t counters;   /* of blocks that have arrived ($_arrived[], dl_last_block), which begin and end at 0 */
 	PlanLaunch launch[CUDA_MAX_LAUNCHES];
 	int nlaunch;
 } CudaPrinter;
@@ -59,6 +61,7 @@ void cuda_print_row_stores(CudaPrinter *c);
 
 void cuda_print_rows(CudaPrinter *c);
 void cuda_print_columns(CudaPrinter *c);
+/* Of a kernel with sums over rows: cuda_sums_beside_rows (cuda.h) has said that it can be. */
 int64_t cuda_rows_workspace(const Loop *l);
 int64_t cuda_columns_workspace(const Loop *l);
 

@@ -12,6 +12,10 @@
  *   - Long rows, few of them: chunks of a multiple of 2048 elements, each as above by 256 threads; thread t adds chunks
  *     t, t + 256, .. in order, and lanes and warps are added as above.
  *
+ * Sums over all rows that stand beside (LoopInstr.column): units of 8 rows, or more (Columns below) where there are above 16384; a team
+ * adds up the rows of a unit in order, each thread its own elements, and leaves a part in the workspace. The block that is the last of a
+ * group adds up the group's parts in order, the last of those the groups in order: whichever block that is, it adds the same numbers.
+ *
  * An argmax takes the first of equals wherever it stands, so it has no order.
  *
  * What several phases read is kept in registers where a thread's share of the row is small: the row is then read once. A
@@ -27,7 +31,11 @@ enum {
 	SMALL_BLOCK = 128,   /* threads of a block whose teams are parts of warps */
 	KEPT = 96,           /* registers of a thread that hold elements from phase to phase */
 	KEPT_OF_128 = 64,    /* the same in blocks of more than 256 threads, which have 128 registers each */
-	UNROLLED = 32        /* elements of a thread in an unrolled loop */
+	UNROLLED = 32,       /* elements of a thread in an unrolled loop */
+	UNIT_ROWS = 8,       /* of a team that sums over rows, and more where there would be above UNITS teams */
+	MOST_UNIT_ROWS = 64,
+	UNITS = 2048,
+	ONE_GROUP = 16       /* blocks that are no more than this are one group */
 };
 
 typedef struct Rows {
@@ -38,15 +46,22 @@ typedef struct Rows {
 	int64_t chunks, chunk; /* chunk: elements of one */
 } Rows;
 
+/* How sums over rows are divided: each team has a unit of rows, blocks are in groups. */
+typedef struct Columns {
+	int64_t rows, units;          /* rows: of a unit */
+	int64_t each, blocks;         /* each: units of a block */
+	int64_t of_group, groups;     /* of_group: blocks */
+} Columns;
+
 static int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
-static Rows rows_of(const Loop *l)
+static Rows rows_of_length(int64_t length, int64_t rows)
 {
-	Rows r = { .length = l->mid * l->inner, .chunks = 1 };
+	Rows r = { .length = length, .chunks = 1 };
 	r.width = r.length > WIDE_ROW ? 8 : r.length % 4 == 0 ? 4 : 1;
 	r.shifted = r.length % r.width != 0;
 	r.units = r.shifted ? (r.length + 2 * r.width - 2) / r.width : r.length / r.width;
-	if (r.length > LONG_ROW && l->outer < FEW_ROWS) {
+	if (r.length > LONG_ROW && rows < FEW_ROWS) {
 		int64_t least = ceil_div(r.length, CHUNKS);
 		r.chunk = ceil_div(least > 4 * CHUNK_STEP ? least : 4 * CHUNK_STEP, CHUNK_STEP) * CHUNK_STEP;
 		r.chunks = ceil_div(r.length, r.chunk);
@@ -62,9 +77,37 @@ static Rows rows_of(const Loop *l)
 	return r;
 }
 
+static Rows rows_of(const Loop *l) { return rows_of_length(l->mid * l->inner, l->outer); }
+
+static Columns columns_of(const Rows *r, int64_t rows)
+{
+	Columns k = { .rows = UNIT_ROWS, .each = r->team < CUDA_WARP ? SMALL_BLOCK / r->team : r->team == CUDA_WARP ? SMALL_BLOCK / CUDA_WARP : 1 };
+	while (rows > k.rows * UNITS && k.rows < MOST_UNIT_ROWS)
+		k.rows *= 2;
+	k.units = ceil_div(rows, k.rows);
+	k.blocks = ceil_div(k.units, k.each);
+	k.of_group = ONE_GROUP;
+	while (k.of_group * k.of_group < k.blocks)
+		k.of_group *= 2;
+	k.groups = ceil_div(k.blocks, k.of_group);
+	return k;
+}
+
+bool cuda_sums_beside_rows(int64_t rows, int64_t length, int sums)
+{
+	Rows r = rows_of_length(length, rows);
+	return rows > 1 && length > 1 && r.chunks == 1 && !r.shifted && r.per * r.width * sums <= UNROLLED;
+}
+
+/* Of a sum, which is f32. */
+static int64_t part_bytes(const Columns *k, const Rows *r) { return (k->units + (k->groups > 1 ? k->groups : 0)) * r->length * 4; }
+
 int64_t cuda_rows_workspace(const Loop *l)
 {
 	Rows r = rows_of(l);
+	Columns k = columns_of(&r, l->outer);
+	if (l->ncolumns > 0)
+		return l->ncolumns * part_bytes(&k, &r);
 	return r.chunks > 1 ? l->outer * r.chunks * cuda_partial_bytes(l) : 0;
 }
 
@@ -119,7 +162,8 @@ static bool choose_kept(CudaPrinter *c, const Rows *r)
 		for (int i = 0; i < l->ninstrs; i++) /* once what reads it is kept, a load may be wanted once */
 			c->keep[i] = c->keep[i] && is_again(c, i);
 		cuda_set_wants(c);
-		if (any && r->per * r->width <= UNROLLED && kept_registers(c, r) <= (r->team > 256 ? KEPT_OF_128 : KEPT))
+		int64_t sums = l->ncolumns * r->per * r->width;
+		if (any && r->per * r->width <= UNROLLED && kept_registers(c, r) + sums <= (r->team > 256 ? KEPT_OF_128 : KEPT))
 			return true;
 		memset(c->keep, 0, (size_t)l->ninstrs * sizeof *c->keep);
 	}
@@ -132,7 +176,7 @@ static bool choose_kept(CudaPrinter *c, const Rows *r)
 static bool reduces(const CudaPrinter *c, int i, int phase)
 {
 	const LoopInstr *x = &c->p.l->instr[i];
-	return x->op == LI_REDUCE && x->phase == phase;
+	return x->op == LI_REDUCE && x->phase == phase && !x->column;
 }
 
 static bool is_argmax(const LoopInstr *x) { return x->node->op == OP_argmax; }
@@ -184,6 +228,11 @@ static void print_accumulate(CudaPrinter *c, int phase)
 		else
 			print_line(p, "s%d[e] = s%d[e] + (%s)v%d;", i, i, t, v);
 	}
+	for (int i = 0; i < p->l->ninstrs; i++) {
+		const LoopInstr *x = &p->l->instr[i];
+		if (x->column && x->phase == phase)
+			print_line(p, "c%d[%s] = c%d[%s] + (%s)v%d;", i, c->lane, i, c->lane, print_reducer(x->dtype), x->arg[0]);
+	}
 }
 
 /* The sums of one thread as one: those that are `apart` from `first`. */
@@ -216,21 +265,21 @@ static void print_warps_in_order(CudaPrinter *c, int i, int warps)
 	Printer *p = &c->p;
 	const LoopInstr *x = &p->l->instr[i];
 	bool arg = is_argmax(x);
-	print_line(p, arg ? "m%d = zm%d[0];" : "d%d = zd%d[0];", i, i);
+	print_line(p, arg ? "m%d = zm%d[%s0];" : "d%d = zd%d[%s0];", i, i, c->turn);
 	if (arg)
-		print_line(p, "d%d = zd%d[0];", i, i);
+		print_line(p, "d%d = zd%d[%s0];", i, i, c->turn);
 	print_line(p, "#pragma unroll");
 	print_line(p, "for (int w = 1; w < %d; w++)", warps);
 	if (arg)
-		print_line(p, "\tdl_take(m%d, d%d, zm%d[w], zd%d[w]);", i, i, i, i);
+		print_line(p, "\tdl_take(m%d, d%d, zm%d[%sw], zd%d[%sw]);", i, i, i, c->turn, i, c->turn);
 	else if (loop_is_max(x))
-		print_line(p, "\td%d = dl_larger(d%d, zd%d[w]);", i, i, i);
+		print_line(p, "\td%d = dl_larger(d%d, zd%d[%sw]);", i, i, i, c->turn);
 	else
-		print_line(p, "\td%d = d%d + zd%d[w];", i, i, i);
+		print_line(p, "\td%d = d%d + zd%d[%sw];", i, i, i, c->turn);
 }
 
 /* d<i> of each reduction of a phase, in every thread of the team (m<i>: an argmax's value). Shared arrays are used once in
- * a launch, so one barrier does. */
+ * a launch, or by turns from row to row, so one barrier does. */
 static void print_end(CudaPrinter *c, int phase, int width, int team, const char *mask)
 {
 	Printer *p = &c->p;
@@ -243,14 +292,15 @@ static void print_end(CudaPrinter *c, int phase, int width, int team, const char
 		if (team <= CUDA_WARP)
 			continue;
 		bool arg = is_argmax(&p->l->instr[i]);
-		print_line(p, "__shared__ %s zd%d[%d];", arg ? "int32_t" : reducer(c, i), i, team / CUDA_WARP);
+		int size = team / CUDA_WARP * (*c->turn ? 2 : 1);
+		print_line(p, "__shared__ %s zd%d[%d];", arg ? "int32_t" : reducer(c, i), i, size);
 		if (arg)
-			print_line(p, "__shared__ %s zm%d[%d];", reducer(c, i), i, team / CUDA_WARP);
+			print_line(p, "__shared__ %s zm%d[%d];", reducer(c, i), i, size);
 		print_line(p, "if (lane %% 32 == 0)");
-		print_line(p, "\tzd%d[lane / 32] = d%d;", i, i);
+		print_line(p, "\tzd%d[%slane / 32] = d%d;", i, c->turn, i);
 		if (arg) {
 			print_line(p, "if (lane %% 32 == 0)");
-			print_line(p, "\tzm%d[lane / 32] = m%d;", i, i);
+			print_line(p, "\tzm%d[%slane / 32] = m%d;", i, c->turn, i);
 		}
 	}
 	if (!any || team <= CUDA_WARP)
@@ -320,7 +370,7 @@ static void print_phase(CudaPrinter *c, const Rows *r, int phase, bool kept, con
 	if (!loop_phase_has_inner(p->l, phase))
 		return;
 	print_start(c, phase, r->width);
-	if (kept) {
+	if (kept || p->l->ncolumns > 0) {
 		print_line(p, "#pragma unroll");
 		print_line(p, "for (int i = 0; i < %lld; i++) {", (long long)r->per);
 		print_line(p, "const int k = i * %d + lane;", r->team);
@@ -339,9 +389,132 @@ static void print_phase(CudaPrinter *c, const Rows *r, int phase, bool kept, con
 static bool has_row_stores(const Loop *l)
 {
 	for (int i = 0; i < l->nstores; i++)
-		if (!loop_store_is_inner(l, &l->store[i]))
+		if (!loop_store_is_inner(l, &l->store[i]) && !loop_store_is_column(l, &l->store[i]))
 			return true;
 	return false;
+}
+
+/* What is kept of a row, and its phases and results. */
+static void print_row(CudaPrinter *c, const Rows *r, bool kept, const char *mask)
+{
+	Printer *p = &c->p;
+	const Loop *l = p->l;
+	for (int i = 0; i < l->ninstrs; i++)
+		if (c->keep[i])
+			print_line(p, "%s q%d[%lld];", print_vtype(l->instr[i].dtype), i, (long long)(r->per * r->width));
+	for (int phase = 0; phase < l->phases; phase++)
+		print_phase(c, r, phase, kept, mask);
+	if (!has_row_stores(l))
+		return;
+	/* a result of a row may lie where threads of the row have read */
+	print_line(p, r->team <= CUDA_WARP ? "__syncwarp(mask);" : "__syncthreads();");
+	print_line(p, "if (lane == 0) {");
+	cuda_print_row_stores(c);
+	print_line(p, "}");
+}
+
+/* ---- sums over rows ---- */
+
+/* Parts of column sum number `n`, those of groups behind those of units. */
+static void print_parts(CudaPrinter *c, const Rows *r, const Columns *k, int i, int n)
+{
+	const char *t = print_reducer(c->p.l->instr[i].dtype);
+	print_line(&c->p, "%s *const p%d = (%s *)(work + %lld);", t, i, t, (long long)(n * part_bytes(k, r)));
+}
+
+/* The sums of this team's rows, one thread's elements after the other. */
+static void print_leave_parts(CudaPrinter *c, const Rows *r)
+{
+	Printer *p = &c->p;
+	for (int i = 0; i < p->l->ninstrs; i++) {
+		const LoopInstr *x = &p->l->instr[i];
+		if (!x->column)
+			continue;
+		print_line(p, "#pragma unroll");
+		print_line(p, "for (int i = 0; i < %lld; i++) {", (long long)r->per);
+		print_line(p, "const int k = i * %d + lane;", r->team);
+		print_line(p, "if (k < %lld)", (long long)r->units);
+		print_line(p, "\tdl_move<%d>(p%d + (int64_t)unit * %lld + k * %d, c%d + i * %d);", r->width * (int)dtype_bytes(x->dtype), i,
+			   (long long)r->length, r->width, i, r->width);
+		print_line(p, "}");
+	}
+}
+
+/* `first`, `count`: parts that are added up to `to`, of each sum. */
+static void print_add_parts(CudaPrinter *c, const Rows *r, const char *first, const char *count, const char *to)
+{
+	Printer *p = &c->p;
+	for (int s = 0; s < p->l->nstores; s++) {
+		const LoopStore *x = &p->l->store[s];
+		if (!loop_store_is_column(p->l, x))
+			continue;
+		const char *at = *to ? arena_printf(p->a, "p%d + (int64_t)(%s) * %lld", x->instr, to, (long long)r->length) : print_target(p, x);
+		print_line(p, "dl_add_parts(p%d + (int64_t)(%s) * %lld, %s, %lld, %s);", x->instr, first, (long long)r->length, count,
+			   (long long)r->length, at);
+	}
+}
+
+static void print_finish(CudaPrinter *c, const Rows *r, const Columns *k)
+{
+	Printer *p = &c->p;
+	const long long units = (long long)(k->of_group * k->each), all = (long long)k->units;
+	if (k->groups == 1) {
+		print_line(p, "if (!dl_last_block($_arrived, %lld))", (long long)k->blocks);
+		print_line(p, "\treturn;");
+		print_add_parts(c, r, "0", print_number(p, k->units), "");
+		return;
+	}
+	print_line(p, "const int group = (int)(blockIdx.x / %lld);", (long long)k->of_group);
+	print_line(p, "const int blocks = group < %lld ? %lld : %lld;", (long long)(k->groups - 1), (long long)k->of_group,
+		   (long long)(k->blocks - (k->groups - 1) * k->of_group));
+	print_line(p, "if (!dl_last_block($_arrived + 1 + group, blocks))");
+	print_line(p, "\treturn;");
+	print_line(p, "const int parts = group < %lld ? %lld : %lld;", (long long)(k->groups - 1), units, all - (long long)(k->groups - 1) * units);
+	print_add_parts(c, r, arena_printf(p->a, "group * %lld", units), "parts", arena_printf(p->a, "%lld + group", all));
+	print_line(p, "if (!dl_last_block($_arrived, %lld))", (long long)k->groups);
+	print_line(p, "\treturn;");
+	print_add_parts(c, r, print_number(p, all), print_number(p, k->groups), "");
+}
+
+/* Rows one after another in each team. */
+static void print_rows_and_columns(CudaPrinter *c, const Rows *r)
+{
+	Printer *p = &c->p;
+	const Loop *l = p->l;
+	Columns k = columns_of(r, l->outer);
+	bool kept = choose_kept(c, r), warp = r->team <= CUDA_WARP;
+	int n = 0;
+	c->counters = k.groups > 1 ? k.groups + 1 : 1;
+	cuda_open(c, k.blocks, 1, (int)k.each * r->team);
+	for (int i = 0; i < l->ninstrs; i++)
+		if (l->instr[i].column)
+			print_parts(c, r, &k, i, n++);
+	if (warp) {
+		print_line(p, "const int lane = threadIdx.x %% %d;", r->team);
+		print_line(p, "const int unit = (int)blockIdx.x * %lld + (int)threadIdx.x / %d;", (long long)k.each, r->team);
+	} else {
+		print_line(p, "const int lane = threadIdx.x, unit = blockIdx.x;");
+		c->turn = arena_printf(p->a, "(row & 1) * %d + ", r->team / CUDA_WARP);
+	}
+	for (int i = 0; i < l->ninstrs; i++)
+		if (l->instr[i].column)
+			print_line(p, "__align__(16) %s c%d[%lld] = { 0 };", print_reducer(l->instr[i].dtype), i, (long long)(r->per * r->width));
+	cuda_print_top(c);
+	print_line(p, "#pragma unroll 1");
+	print_line(p, "for (int row = 0; row < %lld; row++) {", (long long)k.rows);
+	print_line(p, "const %s o = (%s)unit * %lld + row;", c->itype, c->itype, (long long)k.rows);
+	if (warp)
+		print_line(p, "const unsigned mask = __ballot_sync(0xffffffffu, o < N);");
+	print_line(p, "if (o < N) {");
+	print_decode(p, c->itype, "o", 0, l->nouter);
+	print_row(c, r, kept, warp ? "mask" : "0xffffffffu");
+	print_line(p, "}");
+	print_line(p, "}");
+	print_line(p, "if (unit < %lld) {", (long long)k.units);
+	print_leave_parts(c, r);
+	print_line(p, "}");
+	print_finish(c, r, &k);
+	cuda_close(c);
 }
 
 static void print_whole_rows(CudaPrinter *c, const Rows *r)
@@ -365,18 +538,8 @@ static void print_whole_rows(CudaPrinter *c, const Rows *r)
 	}
 	print_shift(c, r);
 	print_decode(p, c->itype, "o", 0, l->nouter);
-	for (int i = 0; i < l->ninstrs; i++)
-		if (c->keep[i])
-			print_line(p, "%s q%d[%lld];", print_vtype(l->instr[i].dtype), i, (long long)(r->per * r->width));
 	cuda_print_top(c);
-	for (int phase = 0; phase < l->phases; phase++)
-		print_phase(c, r, phase, kept, mask);
-	if (has_row_stores(l)) { /* a result of a row may lie where threads of the row have read */
-		print_line(p, warp ? "__syncwarp(mask);" : "__syncthreads();");
-		print_line(p, "if (lane == 0) {");
-		cuda_print_row_stores(c);
-		print_line(p, "}");
-	}
+	print_row(c, r, kept, mask);
 	cuda_close(c);
 }
 
@@ -480,7 +643,9 @@ void cuda_print_rows(CudaPrinter *c)
 {
 	Rows r = rows_of(c->p.l);
 	cuda_set_width(c, r.width, r.shifted);
-	if (r.chunks > 1)
+	if (c->p.l->ncolumns > 0)
+		print_rows_and_columns(c, &r);
+	else if (r.chunks > 1)
 		print_chunked_rows(c, &r);
 	else
 		print_whole_rows(c, &r);

@@ -129,6 +129,10 @@ static void kernel_step(Emit *e, EmitFunc *f, const Node *n, int64_t micro)
 			return;
 		}
 		KernelText text = e->printer->fused(e->a, n, l, micro);
+		if (!text.text) {
+			fail(e, n, "this back end has no kernel for sums over rows beside others along them");
+			return;
+		}
 		set_kernel(e, &s, &text, false);
 	} else if (e->printer->library(n, &p)) {
 		p.work_bytes = n->work_bytes;

@@ -36,7 +36,7 @@ typedef struct Emit Emit;
 
 /* A back end's text of kernels. */
 typedef struct KernelPrinter {
-	/* A fused kernel; `micro` is the batch of the function or loop body that it is in. */
+	/* A fused kernel; `micro` is the batch of the function or loop body that it is in. No text where it has sums over rows that cannot be. */
 	KernelText (*fused)(Arena *a, const Node *fused, const Loop *l, int64_t micro);
 	/* The kernel of `members` steps whose own kernels, which join, equal that of the node; its launch has the node's grid. off[]:
 	 * operands of all members, one member after the other, results of all, numbers of all; then each member's

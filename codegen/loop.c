@@ -84,23 +84,46 @@ static const Node *yield_of(const Node *fused)
 	return y;
 }
 
-/* Sets domain and reduced axes; false where the body mixes them. */
+/* The last axis is among the reduced ones. */
+static bool reduces_last(const Type *t, const bool *on)
+{
+	int last = t->ndim - 1;
+	while (last > 0 && t->dim[last] == 1)
+		last--;
+	return last < 0 || on[last];
+}
+
+/* Whether n is an f32 sum over the rows of the domain, whose own reductions are along them: `on` has exactly the other axes, all of them
+ * in front, so that the result lies along the domain. */
+static bool over_rows(const Maker *m, const Node *n, const bool *on)
+{
+	bool behind = false;
+	for (int d = 0; d < m->domain.ndim; d++) {
+		if (m->domain.dim[d] > 1 && (on[d] == m->reduced[d] || (on[d] && behind)))
+			return false;
+		behind = behind || !on[d];
+	}
+	return n->op == OP_sum && n->res[0]->type.dtype == DT_F32 && reduces_last(&m->domain, m->reduced);
+}
+
+/* Sets domain and reduced axes, those of rows where there are any; false where the body mixes others. */
 static bool find_domain(Maker *m)
 {
-	for (const Node *n = m->fused->body->first; n; n = n->next) {
-		if (ir_ops[n->op].kind != K_REDUCE)
-			continue;
-		bool on[IR_MAX_DIMS] = { false };
-		reduce_axes(n, on);
-		if (!m->any_reduction) {
-			m->domain = n->arg[0]->type;
-			memcpy(m->reduced, on, sizeof on);
-			m->any_reduction = true;
-		} else if (!same_dims(&m->domain, &n->arg[0]->type) ||
-			   memcmp(m->reduced, on, sizeof on) != 0) {
-			return false;
+	for (int round = 0; round < 2; round++)
+		for (const Node *n = m->fused->body->first; n; n = n->next) {
+			if (ir_ops[n->op].kind != K_REDUCE)
+				continue;
+			bool on[IR_MAX_DIMS] = { false };
+			reduce_axes(n, on);
+			if (!m->any_reduction && (round == 1 || reduces_last(&n->arg[0]->type, on))) {
+				m->domain = n->arg[0]->type;
+				memcpy(m->reduced, on, sizeof on);
+				m->any_reduction = true;
+			} else if (round == 1 && (!same_dims(&m->domain, &n->arg[0]->type) ||
+						  (memcmp(m->reduced, on, sizeof on) != 0 && !over_rows(m, n, on)))) {
+				return false;
+			}
 		}
-	}
 	if (m->any_reduction)
 		return true;
 	const Node *y = yield_of(m->fused);
@@ -127,6 +150,14 @@ static Tag value_tag(const Maker *m, const Value *v)
 	return m->tag[i];
 }
 
+/* A sum over the rows of a loop nest of rows. */
+static bool is_column(const Maker *m, const Node *n)
+{
+	bool on[IR_MAX_DIMS] = { false };
+	reduce_axes(n, on);
+	return memcmp(m->reduced, on, sizeof on) != 0;
+}
+
 /* In order of the body, so that arguments have theirs. */
 static void find_tags(Maker *m)
 {
@@ -141,7 +172,7 @@ static void find_tags(Maker *m)
 		if (n->op == OP_reshape && t == TAG_SQUEEZED)
 			t = TAG_FULL;
 		if (ir_ops[n->op].kind == K_REDUCE)
-			t = ir_int(n, "keep") ? TAG_FULL : TAG_SQUEEZED;
+			t = ir_int(n, "keep") || is_column(m, n) ? TAG_FULL : TAG_SQUEEZED;
 		m->tag[at] = t;
 	}
 }
@@ -371,11 +402,12 @@ static int eval_reduce(Maker *m, const Node *n, const Place *p)
 	const Type *t = &n->arg[0]->type;
 	Place q = { .ndim = t->ndim };
 	int o = 0;
-	bool keep = ir_int(n, "keep") != 0;
+	bool keep = ir_int(n, "keep") != 0, on[IR_MAX_DIMS] = { false };
+	reduce_axes(n, on);
 	for (int i = 0; i < t->ndim; i++) {
 		q.dim[i] = (int8_t)(t->dim[i] == 1 ? -1 : i);
-		if (!m->reduced[i] || keep) {
-			if (!m->reduced[i] && t->dim[i] != 1 &&
+		if (!on[i] || keep) {
+			if (!on[i] && t->dim[i] != 1 &&
 			    (p->dim[o] != i || p->shift[o] != 0))
 				m->failed = true;
 			o++;
@@ -385,7 +417,7 @@ static int eval_reduce(Maker *m, const Node *n, const Place *p)
 		m->failed = true;
 		return -1;
 	}
-	LoopInstr x = { .op = LI_REDUCE, .node = n, .dtype = n->res[0]->type.dtype, .narg = 1 };
+	LoopInstr x = { .op = LI_REDUCE, .node = n, .dtype = n->res[0]->type.dtype, .narg = 1, .column = is_column(m, n) };
 	x.arg[0] = eval(m, n->arg[0], &q);
 	return m->failed ? -1 : add_instr(m, x);
 }
@@ -636,6 +668,7 @@ static void set_levels(Loop *l)
 		if (x->op == LI_REDUCE) {
 			level = 1;
 			l->nreduce++;
+			l->ncolumns += x->column;
 		}
 		x->level = level;
 		x->phase = phase;
@@ -797,8 +830,12 @@ Loop *loop_build(Arena *a, const Node *fused, int64_t micro)
 	if (l->phases > 30)
 		return NULL;
 	for (int i = 0; i < l->ninstrs; i++)
+		for (int k = 0; k < l->instr[i].narg; k++)
+			if (l->instr[i].arg[k] >= 0 && l->instr[l->instr[i].arg[k]].column)
+				return NULL; /* a column's reduction ends its kernel */
+	for (int i = 0; i < l->ninstrs; i++)
 		if (l->kind == LOOP_COLUMN && l->instr[i].phase > 0)
-			return NULL; /* a column's reduction ends its kernel */
+			return NULL;
 	set_needs(a, l);
 	set_chunks(l);
 	return l;

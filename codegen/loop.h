@@ -7,7 +7,9 @@
  *   LOOP_MAP     no reduction. outer: all dimensions but the last, inner: the last.
  *   LOOP_ROW     reductions over axes that include the last one. outer: the kept axes; mid and
  * inner: the reduced ones. A row runs in phases: each reduction ends a phase, later phases may read
- * its value. LOOP_COLUMN  reductions over leading or middle axes. inner: the last kept axis, outer:
+ * its value. Sums over all rows (LoopInstr.column: over `outer`, one for each element of a row) may stand
+ * beside them; they are known behind the last row.
+ *   LOOP_COLUMN  reductions over leading or middle axes. inner: the last kept axis, outer:
  * the other kept ones; mid: the reduced.
  *
  * Neighbouring dimensions are merged where every index allows it. */
@@ -38,7 +40,7 @@ typedef enum LoopOp {
 	LI_LEAF,  /* const, iota, random: index is the element (iota: along its axis) */
 	LI_EWISE, /* node's expression of arg[0..narg) */
 	LI_GUARD, /* arg[0] where guard[0] of index holds, else arg[1] (-1: zero) */
-	LI_REDUCE /* node's reduction of arg[0]; readable from phase+1 on */
+	LI_REDUCE /* node's reduction of arg[0]; readable from phase+1 on (`column`: by stores alone) */
 } LoopOp;
 
 typedef struct LoopInstr {
@@ -52,6 +54,7 @@ typedef struct LoopInstr {
 	int phase; /* the first phase in which it can be computed (a reduction: in which it runs) */
 	unsigned needed; /* bit p: phase p evaluates it (or reads it from its row buffer) */
 	bool buffered;	 /* kept in a row buffer from `phase` on instead of being evaluated again */
+	bool column;	 /* of a row's loop nest: a reduction over the rows */
 } LoopInstr;
 
 /* A result, or the target of an assign. */
@@ -77,6 +80,7 @@ typedef struct Loop {
 	int nstores;
 	int phases;
 	int nreduce;
+	int ncolumns; /* of them over rows */
 	int64_t chunks; /* > 1: a full or column reduction is split into this many partial ones */
 	double cost;	/* rough operations per element */
 	int64_t work_bytes; /* partial results */

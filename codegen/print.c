@@ -360,8 +360,15 @@ void print_store(Printer *p, const LoopStore *s)
 		   print_stored(p, s));
 }
 
+bool loop_store_is_column(const Loop *l, const LoopStore *s)
+{
+	return l->instr[s->instr].column;
+}
+
 bool loop_store_is_inner(const Loop *l, const LoopStore *s)
 {
+	if (loop_store_is_column(l, s))
+		return false;
 	for (int d = l->nouter; d < l->ndims; d++)
 		if (s->index.coef[d] != 0)
 			return true;

@@ -62,6 +62,7 @@ DType print_stored_type(const Printer *p, const LoopStore *s);
 /* Of the loop form: whether a store runs once an element (else once a row), whether a phase has
  * inner loops, whether an operand is assigned to. */
 bool loop_store_is_inner(const Loop *l, const LoopStore *s);
+bool loop_store_is_column(const Loop *l, const LoopStore *s); /* known behind the last row alone */
 bool loop_phase_has_inner(const Loop *l, int phase);
 bool loop_assigns(const Loop *l, int operand);
 /* Of a reduction: what kind, what it accumulates in, of how many elements. */

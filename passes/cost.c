@@ -274,7 +274,7 @@ static int passes(const Node *fused)
 /* A map's blocks, a row kernel's rows; a column kernel has a few pieces for each block of columns. */
 static double kernel_pieces(const Body *b)
 {
-	if (b->columns)
+	if (b->columns && b->rows <= 1)
 		return 16;
 	return b->rows > 1 ? b->rows : b->elems / 4096;
 }

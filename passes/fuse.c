@@ -18,6 +18,7 @@
  *
  * Decisions depend on the graph alone. Each join walks backwards over a bounded number of nodes, so
  * the pass is near-linear. */
+#include "fuse_columns.h"
 #include "fuse_parts.h"
 #include "fuse_remake.h"
 
@@ -929,6 +930,7 @@ bool fuse_func(Func *fn, PassCtx *cx)
 			fuse_block(fn, cx, n->body);
 	fuse_remake(fn);
 	ir_dce(fn);
+	fuse_columns(fn, cx->caps);
 	set_work(fn->body, cx);
 	return true;
 }

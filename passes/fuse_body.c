@@ -312,11 +312,34 @@ static bool any_result_read(const Node *n, const bool *used)
 	return false;
 }
 
+static bool along_rows(const Node *n)
+{
+	bool on[IR_MAX_DIMS] = { false };
+	int last = n->arg[0]->type.ndim - 1;
+	fuse_axes(n, on);
+	while (last > 0 && n->arg[0]->type.dim[last] == 1)
+		last--;
+	return last < 0 || on[last];
+}
+
+/* Whether rows are reduced and added up beside (fuse_columns.c): the loop nest then stays one of rows, in which sums over them have an order of
+ * their own. */
+static bool sums_beside_rows(const Block *body)
+{
+	bool rows = false, columns = false;
+	for (const Node *n = body->first; n; n = n->next)
+		if (ir_ops[n->op].kind == K_REDUCE)
+			*(along_rows(n) ? &rows : &columns) = true;
+	return rows && columns;
+}
+
 static void drop_dead_ops(Block *body, bool *used)
 {
+	bool beside = sums_beside_rows(body);
 	for (Node *n = body->last, *prev; n; n = prev) {
 		prev = n->prev;
-		if (n->nres > 0 && !any_result_read(n, used)) {
+		bool stays = beside && ir_ops[n->op].kind == K_REDUCE && along_rows(n);
+		if (n->nres > 0 && !stays && !any_result_read(n, used)) {
 			ir_unlink(n);
 			continue;
 		}

@@ -42,6 +42,9 @@ typedef struct Capabilities {
 	bool (*accumulates)(const Node *n);
 	/* True where the product `n` (matmul) can be computed as `op`, which does more (ir_is_product); NULL: none can. */
 	bool (*epilogue)(const Node *n, OpCode op);
+	/* True where a kernel that reduces along rows, so many of a length, can also make so many f32 sums over them (fuse_columns.c); NULL: none
+	 * can. */
+	bool (*sums_beside_rows)(int64_t rows, int64_t length, int sums);
 } Capabilities;
 
 typedef struct Machine Machine; /* rates for predicted times: machine.h */

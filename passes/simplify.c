@@ -77,7 +77,7 @@ static uint64_t hash_node(const Node *n)
 	return hash_type(h, &n->res[0]->type);
 }
 
-static bool equal_nodes(const Node *a, const Node *b)
+bool simplify_equal(const Node *a, const Node *b)
 {
 	if (a->op != b->op || merge_flags(a) != merge_flags(b) || a->nargs != b->nargs ||
 	    a->nres != b->nres)
@@ -100,7 +100,7 @@ static Node *find_equal(Table *t, Node *n)
 {
 	size_t i = hash_node(n) & t->mask;
 	for (; t->slot[i]; i = (i + 1) & t->mask)
-		if (equal_nodes(t->slot[i], n))
+		if (simplify_equal(t->slot[i], n))
 			return t->slot[i];
 	t->slot[i] = n;
 	return NULL;

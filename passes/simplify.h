@@ -8,4 +8,7 @@
  * removes stop_gradient, which has done its work once the gradients exist (or never will). */
 bool simplify_func(Func *f, bool drop_stops);
 
+/* Op, operands, attributes, types and kind: two such nodes have equal results. */
+bool simplify_equal(const Node *a, const Node *b);
+
 #endif

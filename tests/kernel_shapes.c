@@ -75,6 +75,24 @@ static Value *views(Builder *b, DType d, const void *with)
 	return ir_binary(b, OP_mul, x, ir_unary(b, OP_sigmoid, x));
 }
 
+/* As a norm's backward pass: reductions along rows, what is made of them, a value of each row; and sums over the rows. */
+static Value *beside(Builder *b, DType d, const void *with)
+{
+	const Shape *s = with;
+	IntList along = one_axis(s->n - 1), over = ir_list((int)s->n - 1, (int64_t[]){ 0, 1 });
+	Shape last = { 1, { s->dim[s->n - 1] } };
+	Value *x = input(b, "x", DT_F32, s), *dy = input(b, "dy", d, s), *wide = ir_cast(b, dy, DT_F32);
+	Value *y = ir_binary(b, OP_mul, wide, input(b, "gain", DT_F32, &last));
+	Value *mean = ir_reduce(b, OP_mean, ir_binary(b, OP_mul, y, x), &along, true);
+	Value *dx = ir_binary(b, OP_sub, y, ir_binary(b, OP_mul, x, mean));
+	ir_output(b, "gain", ir_reduce(b, OP_sum, ir_binary(b, OP_mul, wide, x), &over, false));
+	ir_output(b, "shift", ir_reduce(b, OP_sum, wide, &over, s->n == 3));
+	ir_output(b, "row", mean);
+	if (s->n == 2) /* a sum of what waits for the row's */
+		ir_output(b, "bias", ir_reduce(b, OP_sum, dx, &over, false));
+	return ir_cast(b, dx, d);
+}
+
 /* One after another: two in one dimension, else as many as there may be; the last one is longer. */
 static Value *pieces(Builder *b, DType d, const void *with)
 {
@@ -115,6 +133,11 @@ void add_shapes(Test *t)
 	static const Shape uneven[] = { { 2, { 9, 33 } }, { 2, { 16, 257 } }, { 3, { 3, 5, 11 } }, { 2, { 7, 9 } } };
 	static const Shape view[] = { { 2, { 4, 7 } }, { 2, { 4, 4 } }, { 2, { 3, 64 } } };
 	static const Shape piece[] = { { 1, { 64 } }, { 1, { 5 } }, { 2, { 1, 96 } }, { 3, { 2, 3, 8 } } };
+	static const Shape both[] = {
+		{ 2, { 2, 8 } },    { 2, { 5, 3 } },	{ 2, { 70, 12 } },  { 2, { 64, 128 } }, { 3, { 3, 41, 100 } },
+		{ 2, { 33, 257 } }, { 2, { 150, 520 } }, { 2, { 9, 4096 } }, { 2, { 17000, 4 } }, { 2, { 2300, 40 } },
+	};
+	add_list(t, "beside", beside, both, sizeof both / sizeof *both);
 	add_list(t, "pieces", pieces, piece, sizeof piece / sizeof *piece);
 	add_list(t, "rows", rows, row, sizeof row / sizeof *row);
 	add_list(t, "many", many_rows, many, sizeof many / sizeof *many);

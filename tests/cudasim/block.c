@@ -133,6 +133,7 @@ static void meet(Exec *x)
 		t->state = TH_READY;
 		t->file = NULL;
 	}
+	fence_barrier();
 	new_epoch(x);
 }
 
@@ -189,6 +190,7 @@ CUresult block_run(SimDim dim, void *const *args)
 	}
 	new_epoch(x);
 	x->block_first = x->stamp;
+	fence_block();
 	for (;;) {
 		for (int k = 0; k < nwarps && !x->failed; k++)
 			while (run_warp(x, (int)block.order[k]))

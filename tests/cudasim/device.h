@@ -111,6 +111,7 @@ void dl_sim_async16(void *shared, const void *global, int valid, int line, const
 void dl_sim_async_commit(void);
 void dl_sim_async_wait(int n);
 void dl_sim_trap(int line, const char *file);
+void dl_sim_fence(void);
 int printf(const char *, ...);
 }
 static inline void __syncthreads(DL_SIM_AT) { dl_sim_barrier(0, 0, dl_line, dl_file); }
@@ -125,7 +126,7 @@ static inline int __reduce_add_sync(unsigned mask, int v, DL_SIM_AT) { return dl
 static inline unsigned __reduce_add_sync(unsigned mask, unsigned v, DL_SIM_AT) { return (unsigned)dl_sim_reduce(0, mask, (int)v, dl_line, dl_file); }
 static inline int __reduce_min_sync(unsigned mask, int v, DL_SIM_AT) { return dl_sim_reduce(1, mask, v, dl_line, dl_file); }
 static inline int __reduce_max_sync(unsigned mask, int v, DL_SIM_AT) { return dl_sim_reduce(2, mask, v, dl_line, dl_file); }
-static inline void __threadfence() {}
+static inline void __threadfence() { dl_sim_fence(); }
 static inline void __threadfence_block() {}
 static inline void __trap(DL_SIM_AT) { dl_sim_trap(dl_line, dl_file); }
 
@@ -201,6 +202,8 @@ static inline void dl_sim_cp_async_wait(int n) { dl_sim_async_wait(n); }
 DL_SIM_ATOMICS(int)
 DL_SIM_ATOMICS(unsigned)
 DL_SIM_ATOMICS(unsigned long long)
+DL_SIM_ATOMIC(unsigned, atomicInc, old >= v ? 0 : old + 1)
+DL_SIM_ATOMIC(unsigned, atomicDec, old == 0 || old > v ? v : old - 1)
 #undef DL_SIM_ATOMIC
 #undef DL_SIM_ATOMICS
 

@@ -221,6 +221,66 @@ K bad_atomics(float *x, float *y, int n)
 	y[T] = (float)*c;
 }
 
+// The block that comes last reads what all have written.
+__device__ unsigned arrived[2];
+K ok_last_block(float *x, float *y, int n)
+{
+	bool last = false;
+	y[512 + blockIdx.x * 32 + T] = (float)T;
+	__syncthreads();
+	if (T == 0) {
+		__threadfence();
+		last = atomicInc(arrived, gridDim.x - 1) == gridDim.x - 1;
+		__threadfence();
+	}
+	if (!__syncthreads_or(last))
+		return;
+	float sum = 0.0f;
+	for (int b = 0; b < (int)gridDim.x; b++)
+		sum += y[512 + b * 32 + T];
+	y[T] = sum / (float)gridDim.x;
+}
+// n: what is left out: the fence before the atomic operation, that behind it, the barrier before the fence, the one behind.
+K bad_last_block(float *x, float *y, int n)
+{
+	bool last = false;
+	y[512 + blockIdx.x * 32 + T] = (float)T;
+	if (n != 2)
+		__syncthreads();
+	if (T == 0) {
+		if (n != 0)
+			__threadfence();
+		last = atomicInc(arrived, gridDim.x - 1) == gridDim.x - 1;
+		if (n != 1)
+			__threadfence();
+	}
+	if (n == 3) {
+		if (last)
+			y[1] = y[512];
+		return;
+	}
+	if (!__syncthreads_or(last))
+		return;
+	float sum = 0.0f;
+	for (int b = 0; b < (int)gridDim.x; b++)
+		sum += y[512 + b * 32 + T];
+	y[T] = sum / (float)gridDim.x;
+}
+// Another block's counter says nothing of this one's.
+K bad_last_other(float *x, float *y, int n)
+{
+	y[512 + blockIdx.x * 32 + T] = (float)T;
+	__syncthreads();
+	if (T == 0) {
+		__threadfence();
+		atomicInc(arrived + blockIdx.x % 2, gridDim.x - 1);
+		__threadfence();
+	}
+	__syncthreads();
+	if (blockIdx.x == gridDim.x - 1)
+		y[T] = y[512 + T + 32 * (blockIdx.x - 1)];
+}
+
 // ---- barriers and warps ----
 K bad_barrier_exit(float *x, float *y, int n)
 {

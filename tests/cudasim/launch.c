@@ -82,6 +82,7 @@ CUresult launch_run(const Launch *l)
 	x->launch = l;
 	x->failed = CUDA_SUCCESS;
 	x->launch_first = x->stamp + 1;
+	fence_launch();
 	SimNow *now = l->f->module->info->now;
 	now->block_dim = l->block;
 	now->grid_dim = l->grid;

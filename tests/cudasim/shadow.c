@@ -11,7 +11,8 @@
  *
  * An access races with a recorded one if at least one of them writes, the threads differ and nothing orders them. The record of
  * reads keeps the last one and whether there were others in this epoch (by lanes of one warp or of several) or by other blocks of
- * this launch; where lanes of one warp read and some of them were synchronised, the doubtful case counts as ordered. Shared memory is
+ * this launch; where lanes of one warp read and some of them were synchronised, the doubtful case counts as ordered. What fences and atomic
+ * operations order between blocks is in fence.c. Shared memory is
  * the block's own: a record of another block means "not yet written". */
 #include "sim.h"
 
@@ -47,6 +48,9 @@ static bool ordered(const Exec *x, int t, uint32_t clock)
 	const Warp *w = &x->warps[t / SIM_WARP];
 	return clock < w->full || (w->partial && clock < w->known[x->current % SIM_WARP][t % SIM_WARP]);
 }
+
+/* Another block of this launch, of which nothing has told this one. */
+static bool other_block(const Exec *x, uint64_t rec) { return stamp_of(rec) < x->block_first && !fence_orders(stamp_of(rec)); }
 
 static bool reads_ordered(const Exec *x, uint64_t r)
 {
@@ -97,7 +101,7 @@ static void read_byte(Exec *x, Region *g, size_t i, uint64_t me, uint32_t first,
 	if (stamp_of(w) >= first) {
 		if (w & W_PENDING)
 			violation(CUDA_ERROR_LAUNCH_FAILED, pc, "reads shared memory that a cp.async of thread %d still has to write (no wait)", thread_of(w));
-		if (stamp_of(w) < x->block_first || (stamp_of(w) == x->stamp && !ordered(x, thread_of(w), clock_of(w))))
+		if (other_block(x, w) || (stamp_of(w) == x->stamp && !ordered(x, thread_of(w), clock_of(w))))
 			race(x, g, a, n, ACCESS_READ, w, true, pc);
 	}
 	uint64_t flags = 0;
@@ -119,7 +123,7 @@ static void write_byte(Exec *x, Region *g, size_t i, uint64_t me, uint32_t first
 	if (stamp_of(w) >= first) {
 		if (w & W_PENDING)
 			violation(CUDA_ERROR_LAUNCH_FAILED, pc, "writes shared memory that a cp.async of thread %d still has to write (no wait)", thread_of(w));
-		bool other = stamp_of(w) < x->block_first || (stamp_of(w) == x->stamp && !ordered(x, thread_of(w), clock_of(w)));
+		bool other = other_block(x, w) || (stamp_of(w) == x->stamp && !ordered(x, thread_of(w), clock_of(w)));
 		if (other && !(how == ACCESS_ATOMIC && (w & W_ATOMIC)))
 			race(x, g, a, n, how, w, true, pc);
 	}
@@ -182,6 +186,8 @@ void dl_sim_access(uintptr_t a, size_t n, int how, const void *pc)
 	}
 	g->used = true;
 	size_t at = a - g->base;
+	if (how == ACCESS_ATOMIC && g->kind != RG_SHARED && g->kind != RG_DYNAMIC)
+		fence_atomic(a);
 	if (!sim_checks_all()) {
 		if (g->written && how != ACCESS_READ)
 			memset(g->written + at, 1, n);

@@ -211,6 +211,14 @@ void async_drop(Thread *t);
 /* Access of the running thread; atomics do not race with one another. pc: for the line of source. */
 enum { ACCESS_READ = 0, ACCESS_WRITE = 1, ACCESS_ATOMIC = 2, ACCESS_LOOSE = 4 }; /* LOOSE, added: aligned to less than its size */
 void dl_sim_access(uintptr_t a, size_t n, int how, const void *pc);
+/* What blocks of a launch know of one another (fence.c): forgotten at its start, and at that of a block; a barrier of the block; an atomic operation of
+ * the running thread; whether what another block did in an epoch is known to the running one. */
+void fence_launch(void);
+void fence_block(void);
+void fence_barrier(void);
+void fence_atomic(uintptr_t a);
+bool fence_orders(uint32_t epoch);
+void dl_sim_fence(void);
 void shadow_async(uintptr_t a, size_t n, bool pending); /* the bytes of a cp.async: on their way; arrived */
 
 /* ---- fibers ---- */
