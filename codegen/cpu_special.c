@@ -40,16 +40,25 @@ bool cpu_prim(const Node *n, PlanPrim *p)
 
 /* ---- text ---- */
 
+/* A node's floating-point type: that of the first operand with one. */
+static DType stored_type(const Node *n)
+{
+	for (int i = 0; i < n->nargs; i++)
+		if (dtype_is_float(n->arg[i]->type.dtype))
+			return n->arg[i]->type.dtype;
+	return n->arg[0]->type.dtype;
+}
+
 static bool is_narrow(const Node *n)
 {
-	DType t = n->arg[0]->type.dtype;
+	DType t = stored_type(n);
 	return t == DT_F16 || t == DT_BF16;
 }
 
-/* What a node of one floating-point type, that of its first operand, computes in. */
+/* What it computes in. */
 static DType real_type(const Node *n)
 {
-	return is_narrow(n) ? DT_F32 : n->arg[0]->type.dtype;
+	return is_narrow(n) ? DT_F32 : stored_type(n);
 }
 
 /* "\tconst float *const a0 = ...;\n" for each operand, r0.. for results, `work` where there is one.
@@ -103,11 +112,16 @@ static KernelText loop_text(Arena *a, const Node *n, int64_t units, double work,
 	return (KernelText){ .text = text, .n = units };
 }
 
-static const char *suffix(const Node *n) { return dtype_name(n->arg[0]->type.dtype); }
+static const char *suffix(const Node *n) { return dtype_name(stored_type(n)); }
+
+static bool is_pool_grad(const Node *n)
+{
+	return n->op == OP_max_pool2d_grad || n->op == OP_max_pool2d_index_grad || n->op == OP_avg_pool2d_grad;
+}
 
 static KernelText pool_text(Arena *a, const Node *n)
 {
-	bool grad = n->op == OP_max_pool2d_grad || n->op == OP_avg_pool2d_grad;
+	bool grad = is_pool_grad(n);
 	const Value *x = grad ? n->res[0] : n->arg[0], *y = grad ? n->arg[n->nargs - 1] : n->res[0];
 	const char *sizes =
 		arena_printf(a, "%lld, %lld, %lld, %lld", (long long)dim(x, 2),
@@ -344,6 +358,8 @@ KernelText cpu_special_text(Arena *a, const Node *n, const char *arch)
 	switch (n->op) {
 	case OP_max_pool2d:
 	case OP_max_pool2d_grad:
+	case OP_max_pool2d_index:
+	case OP_max_pool2d_index_grad:
 	case OP_avg_pool2d:
 	case OP_avg_pool2d_grad:
 		return pool_text(a, n);
@@ -369,7 +385,7 @@ int64_t cpu_special_workspace(const Node *n, int threads)
 		return 0;
 	if (n->op == OP_matmul)
 		return product_scratch(n) * threads;
-	if (n->op == OP_max_pool2d_grad || n->op == OP_avg_pool2d_grad)
+	if (is_pool_grad(n))
 		return dim(n->res[0], 2) * dim(n->res[0], 3) * dtype_bytes(DT_F32) * threads;
 	return 0;
 }

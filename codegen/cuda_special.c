@@ -74,15 +74,15 @@ static KernelText element_text(Arena *a, const Node *n, int64_t units, int64_t e
 
 static KernelText pool_text(Arena *a, const Node *n)
 {
-	bool grad = n->op == OP_max_pool2d_grad || n->op == OP_avg_pool2d_grad;
+	bool grad = n->op == OP_max_pool2d_grad || n->op == OP_max_pool2d_index_grad || n->op == OP_avg_pool2d_grad;
 	const Value *x = grad ? n->res[0] : n->arg[0], *y = grad ? n->arg[n->nargs - 1] : n->res[0];
 	const char *sizes = arena_printf(a, "%lld, %lld, %lld, %lld", (long long)dim(x, 2), (long long)dim(x, 3),
 					 (long long)dim(y, 2), (long long)dim(y, 3));
 	static const char *const name[] = { "kernel", "stride", "pad" };
 	for (int i = 0; i < 6; i++)
 		sizes = arena_printf(a, "%s, %lld", sizes, (long long)library_pair(n, name[i / 2], i % 2, i < 4));
-	const char *call = arena_printf(a, "dl_%s<%s>(t, %s, r0, %s);", ir_ops[n->op].name, type_name(n->arg[0]->type.dtype),
-					n->nargs == 2 ? "a0, a1" : "a0", sizes);
+	const char *call = arena_printf(a, "dl_%s<%s>(t, %s, %s, %s);", ir_ops[n->op].name, type_name(x->type.dtype),
+					n->nargs == 2 ? "a0, a1" : "a0", n->nres == 2 ? "r0, r1" : "r0", sizes);
 	return element_text(a, n, dim(x, 0) * dim(x, 1), dim(grad ? x : y, 2) * dim(grad ? x : y, 3), call);
 }
 
@@ -174,6 +174,8 @@ KernelText cuda_special_text(Arena *a, const Node *n, const char *arch)
 	switch (n->op) {
 	case OP_max_pool2d:
 	case OP_max_pool2d_grad:
+	case OP_max_pool2d_index:
+	case OP_max_pool2d_index_grad:
 	case OP_avg_pool2d:
 	case OP_avg_pool2d_grad: return pool_text(a, n);
 	case OP_embedding: return embedding_text(a, n);

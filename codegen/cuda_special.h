@@ -64,6 +64,17 @@ template <typename T> DL_INLINE void dl_max_pool2d(int64_t t, const typename T::
 	y[t] = T::put(m);
 }
 
+/* The same, and where in its window it stands. */
+template <typename T>
+DL_INLINE void dl_max_pool2d_index(int64_t t, const typename T::S *x, typename T::S *y, uint8_t *place, DL_POOL_SIZES)
+{
+	const int i = (int)(t % (OH * OW)), h0 = i / OW * sh - ph, w0 = i % OW * sw - pw;
+	const typename T::S *xp = x + t / (OH * OW) * ((int64_t)H * W);
+	const int best = dl_pool_best<T>(xp, h0, w0, H, W, kh, kw);
+	y[t] = T::put(T::get(xp[best]));
+	place[t] = (uint8_t)((best / W - h0) * kw + best % W - w0);
+}
+
 template <typename T> DL_INLINE void dl_avg_pool2d(int64_t t, const typename T::S *x, typename T::S *y, DL_POOL_SIZES)
 {
 	const int i = (int)(t % (OH * OW)), h0 = i / OW * sh - ph, w0 = i % OW * sw - pw;
@@ -97,6 +108,21 @@ DL_INLINE void dl_max_pool2d_grad(int64_t t, const typename T::S *x, const typen
 		for (int b = first; b <= last; b++)
 			if (dl_pool_best<T>(xp, a * sh - ph, b * sw - pw, H, W, kh, kw) == i)
 				sum = sum + T::get(gp[a * OW + b]);
+	dx[t] = T::put(sum);
+}
+
+/* The same from the places in the windows. */
+template <typename T>
+DL_INLINE void dl_max_pool2d_index_grad(int64_t t, const uint8_t *place, const typename T::S *dy, typename T::S *dx, DL_POOL_SIZES)
+{
+	const int i = (int)(t % (H * W)), h = i / W, w = i % W;
+	const int64_t before = t / (H * W) * ((int64_t)OH * OW);
+	typename T::R sum = 0;
+	const int first = dl_first_window(w, kw, sw, pw), last = dl_last_window(w, OW, sw, pw);
+	for (int a = dl_first_window(h, kh, sh, ph); a <= dl_last_window(h, OH, sh, ph); a++)
+		for (int b = first; b <= last; b++)
+			if (place[before + a * OW + b] == (h - a * sh + ph) * kw + w - b * sw + pw)
+				sum = sum + T::get(dy[before + a * OW + b]);
 	dx[t] = T::put(sum);
 }
 

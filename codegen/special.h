@@ -104,6 +104,65 @@ DL_INLINE void FN(max_pool2d)(const int64_t p, const STORED *x, STORED *y, DL_PO
 		}
 }
 
+/* The same, and where in its window each stands, which is the first of the largest: for a gradient that does not find x again. */
+DL_INLINE void FN(max_pool2d_index)(const int64_t p, const STORED *x, STORED *y, uint8_t *place, DL_POOL_SIZES)
+{
+	const int whole = ph == 0 && pw == 0 && (OH - 1) * sh + kh <= H && (OW - 1) * sw + kw <= W;
+	const STORED *xp = x + p * H * W;
+	STORED *yp = y + p * OH * OW;
+	uint8_t *at = place + p * OH * OW;
+	for (int oh = 0; oh < OH; oh++)
+#pragma omp simd
+		for (int ow = 0; ow < OW; ow++) {
+			REAL m = -INFINITY;
+			int best = -1;
+			for (int a = 0; a < kh; a++)
+				for (int b = 0; b < kw; b++) {
+					const int h = oh * sh - ph + a, w = ow * sw - pw + b;
+					const int in =
+						whole || (FN(inside)(h, H) & FN(inside)(w, W));
+					const REAL v = in ? GET(xp[h * W + w]) : -INFINITY;
+					const int more = in & ((best < 0) | (v > m) | ((v != v) & (m == m)));
+					m = more ? v : m;
+					best = more ? a * kw + b : best;
+				}
+			yp[oh * OW + ow] = PUT(m);
+			at[oh * OW + ow] = (uint8_t)best;
+		}
+}
+
+/* Each window's gradient goes to the element at its place; a place outside adds nowhere. */
+DL_INLINE void FN(max_pool2d_index_grad)(const int64_t p, const uint8_t *place, const STORED *dy, STORED *dx, REAL *work,
+					 DL_POOL_SIZES)
+{
+	const int whole = ph == 0 && pw == 0 && (OH - 1) * sh + kh <= H && (OW - 1) * sw + kw <= W;
+	const int apart = whole && sh >= kh && sw >= kw;
+	const int exact = apart && sh == kh && sw == kw && OH * kh == H && OW * kw == W;
+	const uint8_t *at = place + p * OH * OW;
+	const STORED *gp = dy + p * OH * OW;
+	STORED *dp = dx + p * H * W;
+	REAL *const sums = DL_SUMS(dp, work);
+	if (!exact)
+		memset(dp, 0, sizeof(STORED) * (size_t)(H * W));
+	if (NARROW && !apart)
+		memset(sums, 0, sizeof(REAL) * (size_t)(H * W));
+	for (int oh = 0; oh < OH && apart; oh++)
+#pragma omp simd
+		for (int ow = 0; ow < OW; ow++) {
+			STORED *to = dp + oh * sh * W + ow * sw;
+			for (int a = 0; a < kh; a++)
+				for (int b = 0; b < kw; b++)
+					to[a * W + b] = at[oh * OW + ow] == a * kw + b ? gp[oh * OW + ow] : 0;
+		}
+	for (int i = 0; i < OH * OW && !apart; i++) {
+		const int h = i / OW * sh - ph + at[i] / kw, w = i % OW * sw - pw + at[i] % kw;
+		if (at[i] < kh * kw && FN(inside)(h, H) && FN(inside)(w, W))
+			sums[h * W + w] += GET(gp[i]);
+	}
+	for (int i = 0; NARROW && !apart && i < H * W; i++)
+		dp[i] = PUT(sums[i]);
+}
+
 /* Each window's gradient goes to the first of its largest elements. */
 DL_INLINE void FN(max_pool2d_grad)(const int64_t p, const STORED *x, const STORED *dy, STORED *dx,
 				   REAL *work, DL_POOL_SIZES)

@@ -57,6 +57,32 @@ bool t_max_pool2d_grad(const Node *n, Type *res, char why[256])
 	return pool_grad_type(n, res, op_arg(n, 1), why);
 }
 
+bool t_max_pool2d_index(const Node *n, Type *res, char why[256])
+{
+	const IntList *kernel = ir_ints(n, "kernel");
+	if (!pool_type(n, op_arg(n, 0), &res[0], why))
+		return false;
+	if (kernel->v[0] > 256 / kernel->v[1])
+		return op_fail(why, "the places in a window of %lld x %lld do not fit 8 bits",
+			       (long long)kernel->v[0], (long long)kernel->v[1]);
+	res[1] = res[0];
+	res[1].dtype = DT_U8;
+	return true;
+}
+
+bool t_max_pool2d_index_grad(const Node *n, Type *res, char why[256])
+{
+	Type place = *op_arg(n, 1);
+	place.dtype = DT_U8;
+	if (!type_equal(&place, op_arg(n, 0)))
+		return op_fail(why, "expected places of type %s, got %s", TYPE_TEXT(&place),
+			       TYPE_TEXT(op_arg(n, 0)));
+	*res = n->res[0]->type;
+	if (!type_check(res))
+		return op_fail(why, "%s is not a valid type", TYPE_TEXT(res));
+	return pool_grad_type(n, res, op_arg(n, 1), why);
+}
+
 bool t_avg_pool2d_grad(const Node *n, Type *res, char why[256])
 {
 	*res = n->res[0]->type;

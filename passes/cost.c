@@ -500,6 +500,8 @@ static const struct {
 	[OP_max_pool2d] = { pool_units, COST_pool },
 	[OP_avg_pool2d] = { pool_units, COST_pool },
 	[OP_max_pool2d_grad] = { pool_units, COST_pool_grad },
+	[OP_max_pool2d_index] = { pool_units, COST_pool },
+	[OP_max_pool2d_index_grad] = { pool_units, COST_pool_grad },
 	[OP_avg_pool2d_grad] = { pool_units, COST_pool_grad },
 	[OP_embedding] = { embedding_units, 0 },
 	[OP_part_sums] = { part_sums_units, 0 },

@@ -9,6 +9,18 @@
  *                                                           .. mul g, h' ..  mul s, d' ..
  *     kept      d, h                                        x, and the small mean and rstd
  *
+ * Before that, what a gradient only finds its way by is kept instead of what it was found in:
+ *
+ *     forward   y = max_pool2d x                            y, p = max_pool2d_index x
+ *     backward  .. max_pool2d_grad x, dy ..             =>  .. max_pool2d_index_grad p, dy ..
+ *     kept      x                                           p, 8 bits for each window
+ *
+ *     forward   y = relu x                                  y = relu x    m = gt y, 0
+ *     backward  .. select (gt y, 0), dy ..              =>  .. select m, dy ..
+ *     kept      y                                           m, 8 bits for each element
+ *
+ * where no other backward node wants x or y and nothing that is kept anyway gives them.
+ *
  * A forward value that only element-wise and reducing backward nodes read is traced through
  * element-wise ops to what is small, a leaf or a variable, and to large tensors. Without a large
  * one it is computed again in any case; with one, its base, when the base is kept anyway, serves
@@ -20,8 +32,13 @@ typedef struct Facts {
 	bool backward; /* made by autodiff */
 	bool stored;   /* a backward node that is no kernel code reads it: it is kept whole */
 	bool wanted;   /* kernel code of the backward pass reads it */
+	int readers;   /* backward nodes' operands that it is */
+	int compared;  /* of those, by comparisons with a constant */
+	Node *pool;    /* a max_pool2d of it */
+	int pools;     /* how many there are, and gradients of them */
 	bool traced;   /* base is known */
 	bool again;    /* to be computed again */
+	bool marked;   /* comparisons of it are kept instead */
 	Value *base;   /* itself: not to be traced further; NULL: nothing large below */
 	int serves;    /* of a base: values that could be computed from it */
 	Value *copy;   /* the value, computed in the backward pass */
@@ -84,10 +101,27 @@ static Value *trace(Value *v, int depth)
 	return f->base;
 }
 
-static void note_uses(const Node *n)
+/* v compared with a constant, element by element. */
+static bool compares(const Node *n, const Value *v)
 {
-	for (int i = 0; i < n->nargs && (n->flags & NF_BACKWARD); i++) {
+	const Type *t = &n->res[0]->type;
+	const Node *with = n->nargs == 2 ? n->arg[n->arg[0] == v]->def : NULL;
+	return with && with->op == OP_const && ir_ops[n->op].kind == K_EWISE && t->dtype == DT_BOOL &&
+	       type_elems(t) == type_elems(&v->type);
+}
+
+static void note_uses(Node *n)
+{
+	for (int i = 0; i < n->nargs; i++) {
 		Facts *f = facts(n->arg[i]);
+		bool of_pool = n->op == OP_max_pool2d || (n->op == OP_max_pool2d_grad && i == 0);
+		f->pools += of_pool;
+		if (n->op == OP_max_pool2d)
+			f->pool = n;
+		if (!(n->flags & NF_BACKWARD))
+			continue;
+		f->readers++;
+		f->compared += compares(n, n->arg[i]);
 		if (is_kernel_code(n))
 			f->wanted = true;
 		else
@@ -128,8 +162,67 @@ static void give_facts(Arena *a, const Block *body)
 			f->backward = (n->flags & NF_BACKWARD) != 0;
 			n->res[i]->aux = f;
 		}
-	for (const Node *n = body->first; n; n = n->next)
+	for (Node *n = body->first; n; n = n->next)
 		note_uses(n);
+}
+
+/* ---- marks ---- */
+
+/* One max_pool2d of x and its gradient, and comparisons besides: nothing else of the backward pass reads x. */
+static bool needs_places(const Node *grad)
+{
+	const Facts *f = facts(grad->arg[0]);
+	const Node *x = grad->arg[0]->def;
+	const IntList *kernel = ir_ints(grad, "kernel");
+	return !f->backward && f->pools == 2 && f->pool && f->readers == f->compared + 1 && kernel->v[0] <= 256 / kernel->v[1] &&
+	       type_elems(&grad->arg[1]->type) < type_bytes(&grad->arg[0]->type) && x && ir_ops[x->op].kind != K_LEAF;
+}
+
+static void keep_places(Func *step, Node *grad)
+{
+	Node *pool = facts(grad->arg[0])->pool;
+	Builder b = ir_builder(step->module, step->body);
+	b.before = pool;
+	b.span = pool->span;
+	b.flags = pool->flags;
+	const Node *now = ir_node(&b, OP_max_pool2d_index, 1, pool->arg, pool->attr, NULL);
+	b.before = grad;
+	b.span = grad->span;
+	b.flags = grad->flags;
+	Value *arg[] = { now->res[1], grad->arg[1] };
+	Value *dx = ir_value(&b, OP_max_pool2d_index_grad, 2, arg, grad->attr, &grad->res[0]->type);
+	ir_replace_uses(step->body, pool->res[0], now->res[0]);
+	ir_replace_uses(step->body, grad->res[0], dx);
+	ir_unlink(pool);
+	ir_unlink(grad);
+}
+
+static bool keep_all_places(Func *step)
+{
+	bool any = false;
+	for (Node *n = step->body->first, *next; n; n = next) {
+		next = n->next;
+		if (n->op != OP_max_pool2d_grad || !needs_places(n))
+			continue;
+		keep_places(step, n);
+		any = true;
+	}
+	return any;
+}
+
+/* A comparison of the backward pass, made where the forward pass has the value. */
+static void keep_mark(Func *step, Node *n, const Value *v)
+{
+	int other = n->arg[0] == v;
+	Builder b = ir_builder(step->module, step->body);
+	b.before = v->def->next;
+	b.span = n->span;
+	b.flags = n->flags & ~NF_BACKWARD;
+	Value *arg[2] = { n->arg[0], n->arg[1] };
+	arg[other] = ir_const(&b, n->arg[other]->type, ir_float(n->arg[other]->def, "value"));
+	Value *mark = ir_value(&b, n->op, 2, arg, n->attr, NULL);
+	ir_replace_uses(step->body, n->res[0], mark);
+	ir_unlink(n);
 }
 
 static bool is_worth_it(const Value *base)
@@ -138,6 +231,21 @@ static bool is_worth_it(const Value *base)
 	bool whole =
 		base->def && !is_kernel_code(base->def) && ir_ops[base->def->op].kind != K_SHAPE;
 	return f->stored || f->wanted || f->serves > 1 || whole;
+}
+
+/* All that reads it in the backward pass are comparisons, whose results together are smaller. */
+static bool can_be_marked(const Value *v)
+{
+	const Facts *f = facts(v);
+	return !f->backward && f->readers > 0 && f->readers == f->compared && f->serves == 0 &&
+	       f->compared * type_elems(&v->type) < type_bytes(&v->type) && v->def && ir_ops[v->def->op].kind != K_LEAF;
+}
+
+/* The base is not kept for anything else. */
+static bool is_own(const Value *base)
+{
+	const Facts *f = facts(base);
+	return !f->stored && !f->wanted && f->serves <= 1;
 }
 
 static void decide(const Block *body)
@@ -149,9 +257,11 @@ static void decide(const Block *body)
 	}
 	for (Node *n = body->first; n; n = n->next) {
 		Value *v = n->nres == 1 ? n->res[0] : NULL;
-		if (v && is_candidate(v))
-			facts(v)->again = !facts(v)->base ||
-					  (facts(v)->base != v && is_worth_it(facts(v)->base));
+		Value *base = v && is_candidate(v) ? facts(v)->base : v;
+		if (v && base != v)
+			facts(v)->again = !base || is_worth_it(base);
+		if (v && can_be_marked(v) && base && (base == v || is_own(base)))
+			facts(v)->marked = true;
 	}
 }
 
@@ -160,14 +270,21 @@ void saved_reduce(Func *step)
 	Arena *scratch = arena_new();
 	Block *body = step->body;
 	give_facts(scratch, body);
+	if (keep_all_places(step))
+		give_facts(scratch, body);
 	decide(body);
-	for (Node *n = body->first; n; n = n->next) {
+	for (Node *n = body->first, *next; n; n = next) {
+		next = n->next;
 		if (!(n->flags & NF_BACKWARD) || !is_kernel_code(n))
 			continue;
 		Builder b = ir_builder(step->module, body);
 		b.before = n;
 		for (int i = 0; i < n->nargs; i++) {
 			Value *v = n->arg[i];
+			if (facts(v) && facts(v)->marked) {
+				keep_mark(step, n, v);
+				break;
+			}
 			if (facts(v) && facts(v)->again)
 				n->arg[i] = copy_of(&b, v, facts(v)->base, v);
 		}

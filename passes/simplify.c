@@ -384,6 +384,30 @@ static Value *rule_matmul(Simplifier *s, Node *n)
 	return NULL;
 }
 
+static bool is_only_reader(const Node *n, const Value *v)
+{
+	int reads = 0;
+	for (const Node *x = v->def->next; x; x = x->next) {
+		if (x->op == OP_loop)
+			return false;
+		for (int i = 0; i < x->nargs; i++)
+			reads += x->arg[i] == v;
+	}
+	return reads == 1 && n->parent == v->def->parent;
+}
+
+/* max_pool2d(relu(x)) = relu(max_pool2d(x)), NaN included, and so are the gradients: a window without a positive element gives
+ * none either way. relu then has fewer elements, and its wide result need not exist. */
+static Value *rule_max_pool2d(Simplifier *s, Node *n)
+{
+	Node *relu = made_by(n, 0, OP_relu);
+	if (!relu || relu->replay_of || relu->flags != n->flags || !is_only_reader(n, relu->res[0]))
+		return NULL;
+	Builder b = before(s, n);
+	s->changed = true;
+	return ir_unary(&b, OP_relu, ir_value(&b, n->op, 1, relu->arg, n->attr, NULL));
+}
+
 /* True where a reshape only puts axes of size 1 in front. */
 static bool adds_leading_ones(const Node *n)
 {
@@ -428,6 +452,7 @@ static Value *apply_rules(Simplifier *s, Node *n)
 	case K_SHAPE: return rule_shape(s, n);
 	case K_REDUCE: return rule_reduce(s, n);
 	case K_MATRIX: return n->op == OP_matmul ? rule_matmul(s, n) : NULL;
+	case K_KERNEL: return n->op == OP_max_pool2d ? rule_max_pool2d(s, n) : NULL;
 	default: return NULL;
 	}
 }

@@ -112,7 +112,7 @@ static void conv(const Node *n, const Value *x, const Value *w, const Value *y, 
 
 /* ---- pools ---- */
 
-/* Forward: y from x. Backward: dx from dy (and, for max, x). */
+/* Forward: y from x, and a second result the places in the windows. Backward: dx from dy (and, for max, x). */
 static void pool(const Node *n, const Value *x, const Value *y, bool max, bool backward)
 {
 	Window win = window_of(n, false);
@@ -123,15 +123,17 @@ static void pool(const Node *n, const Value *x, const Value *y, bool max, bool b
 	for (int64_t yi = 0; yi < type_elems(&y->type); yi++) {
 		int64_t ow = yi % dims(y)[3], oh = yi / dims(y)[3] % dims(y)[2],
 			plane = yi / (dims(y)[3] * dims(y)[2]);
-		int64_t best = -1;
+		int64_t best = -1, place = 0;
 		for (int64_t k = 0; k < kh * kw; k++) {
 			int64_t ih = under(&win, 0, oh, k / kw, H),
 				iw = under(&win, 1, ow, k % kw, W);
 			if (ih < 0 || iw < 0)
 				continue;
 			int64_t xi = (plane * H + ih) * W + iw;
-			if (max && (best < 0 || data(x)[xi] > data(x)[best]))
+			if (max && (best < 0 || data(x)[xi] > data(x)[best])) {
 				best = xi;
+				place = k;
+			}
 			if (!max && backward)
 				data(image)[xi] += data(y)[yi] / (double)(kh * kw);
 			else if (!max)
@@ -141,6 +143,22 @@ static void pool(const Node *n, const Value *x, const Value *y, bool max, bool b
 			data(image)[best] += data(y)[yi];
 		else if (max)
 			data(y)[yi] = data(x)[best];
+		if (n->nres == 2)
+			data(n->res[1])[yi] = (double)place;
+	}
+}
+
+/* x gets what the window at yi of dy gives to its place k. */
+static void pool_index_grad(const Node *n, const Value *place, const Value *dy)
+{
+	Window win = window_of(n, false);
+	const Value *dx = n->res[0];
+	int64_t kh = ir_ints(n, "kernel")->v[0], kw = ir_ints(n, "kernel")->v[1], H = dims(dx)[2], W = dims(dx)[3];
+	for (int64_t yi = 0; yi < type_elems(&dy->type); yi++) {
+		int64_t k = (int64_t)data(place)[yi], plane = yi / (dims(dy)[3] * dims(dy)[2]);
+		int64_t ih = under(&win, 0, yi / dims(dy)[3] % dims(dy)[2], k / kw, H), iw = under(&win, 1, yi % dims(dy)[3], k % kw, W);
+		if (k < kh * kw && ih >= 0 && iw >= 0)
+			data(dx)[(plane * H + ih) * W + iw] += data(dy)[yi];
 	}
 }
 
@@ -310,6 +328,8 @@ bool interp_kernel(const Node *n, bool magnitudes)
 	case OP_conv2d_grad_w: conv(n, x[0], y, x[1], y); break;
 	case OP_max_pool2d: pool(n, x[0], y, true, false); break;
 	case OP_max_pool2d_grad: pool(n, x[0], x[1], true, true); break;
+	case OP_max_pool2d_index: pool(n, x[0], y, true, false); break;
+	case OP_max_pool2d_index_grad: pool_index_grad(n, x[0], x[1]); break;
 	case OP_avg_pool2d: pool(n, x[0], y, false, false); break;
 	case OP_avg_pool2d_grad: pool(n, NULL, x[0], false, true); break;
 	case OP_embedding: embedding(x[0], x[1], data(y)); break;

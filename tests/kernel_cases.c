@@ -443,6 +443,10 @@ static Value *pools(Builder *b, DType d)
 			 { .ints = ir_list(2, (int64_t[]){ 0, 0 }) } };
 	Value *top[] = { x, dy };
 	ir_output(b, "max", ir_value(b, OP_max_pool2d_grad, 2, top, attr, NULL));
+	Node *placed = ir_node(b, OP_max_pool2d_index, 1, &x, attr, NULL);
+	Value *from[] = { placed->res[1], dy };
+	ir_output(b, "placed", placed->res[0]);
+	ir_output(b, "from_places", ir_value(b, OP_max_pool2d_index_grad, 2, from, attr, &x->type));
 	return ir_value(b, OP_avg_pool2d_grad, 1, &dy, attr, &x->type);
 }
 
@@ -842,7 +846,7 @@ static bool is_exact(const Func *f)
 					return false;
 			}
 		if (n->op != OP_fused && n->op != OP_input && n->op != OP_output &&
-		    n->op != OP_max_pool2d && n->op != OP_embedding && !ir_is_view(n))
+		    n->op != OP_max_pool2d && n->op != OP_max_pool2d_index && n->op != OP_embedding && !ir_is_view(n))
 			return false;
 	}
 	return true;
