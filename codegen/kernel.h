@@ -43,6 +43,43 @@ DL_FILL(dl_fill_const_f64, double, DL_ONE(double), p)
 DL_FILL(dl_fill_const_i32, int32_t, DL_ONE(int32_t), p)
 DL_FILL(dl_fill_const_i64, int64_t, DL_ONE(int64_t), p)
 
+/* ---- 16-bit numbers that lie together, widened ---- */
+
+DL_INLINE void dl_widen_bf16(float *to, const uint16_t *from, int n)
+{
+#pragma omp simd
+	for (int i = 0; i < n; i++)
+		to[i] = dl_load_bf16(from[i]);
+}
+
+/* By the processor's own instruction, which the compiler does not find behind dl_load_f16. */
+DL_INLINE void dl_widen_f16(float *to, const uint16_t *from, int n)
+{
+	int i = 0;
+#if defined __AVX512F__ || defined __F16C__
+#ifdef __AVX512F__
+	enum { LANES = 16 };
+#else
+	enum { LANES = 8 };
+#endif
+	typedef short halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+	typedef float floats __attribute__((vector_size(4 * LANES)));
+	typedef float unaligned __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+	for (; i + LANES <= n; i += LANES) {
+		const halves h = *(const halves *)(from + i);
+#ifdef __AVX512F__
+		const floats f = __builtin_ia32_vcvtph2ps512_mask(h, (floats){ 0 }, -1, 4);
+#else
+		const floats f = __builtin_ia32_vcvtph2ps256(h);
+#endif
+		*(unaligned *)(to + i) = f;
+	}
+#endif
+#pragma omp simd
+	for (int j = i; j < n; j++)
+		to[j] = dl_load_f16(from[j]);
+}
+
 /* ---- reductions ---- */
 
 /* Half of a vector of 2n elements. */

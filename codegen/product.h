@@ -13,6 +13,18 @@ enum { FN(SLAB) = 256 };
 /* Floats of one thread's scratch. */
 #define DL_PRODUCT_SCRATCH(TM, TN) ((TM)*256 + (TN)*256 + (TM) * (TN))
 
+/* n numbers, each `step` behind the one before. */
+DL_INLINE void FN(widen_run)(REAL *to, const STORED *from, int64_t step, int n)
+{
+	if (step == 1) {
+		FN(widen)(to, from, n);
+		return;
+	}
+#pragma omp simd
+	for (int i = 0; i < n; i++)
+		to[i] = GET(from[i * step]);
+}
+
 /* n rows and kn columns of a, element (i,k) at a[i*ar + k*ac], to `to`, element (i,k) at to[i*SLAB
  * + k], or, where the rows are the ones that lie together, to[k*np + i]; zeros up to np rows. */
 DL_INLINE void FN(widen_rows)(REAL *to, const STORED *a, int64_t ar, int64_t ac, int n, int np,
@@ -21,21 +33,14 @@ DL_INLINE void FN(widen_rows)(REAL *to, const STORED *a, int64_t ar, int64_t ac,
 	enum { SLAB = FN(SLAB) };
 	if (ar == 1) {
 		for (int k = 0; k < kn; k++) {
-			const STORED *from = a + k * ac;
-#pragma omp simd
-			for (int i = 0; i < n; i++)
-				to[k * np + i] = GET(from[i]);
+			FN(widen)(to + k * np, a + k * ac, n);
 			for (int i = n; i < np; i++)
 				to[k * np + i] = 0;
 		}
 		return;
 	}
-	for (int i = 0; i < n; i++) {
-		const STORED *from = a + i * ar;
-#pragma omp simd
-		for (int k = 0; k < kn; k++)
-			to[i * SLAB + k] = GET(from[k * ac]);
-	}
+	for (int i = 0; i < n; i++)
+		FN(widen_run)(to + i * SLAB, a + i * ar, ac, kn);
 	for (int i = n; i < np; i++)
 		memset(to + i * SLAB, 0, sizeof(REAL) * (size_t)kn);
 }
@@ -51,20 +56,13 @@ DL_INLINE void FN(widen_columns)(REAL *to, const STORED *b, int64_t br, int64_t 
 		if (w < 32)
 			memset(panel, 0, sizeof(REAL) * (size_t)(32 * kn));
 		if (bc == 1) {
-			for (int k = 0; k < kn; k++) {
-				const STORED *from = b + k * br + j0;
-#pragma omp simd
-				for (int j = 0; j < w; j++)
-					panel[k * 32 + j] = GET(from[j]);
-			}
+			for (int k = 0; k < kn; k++)
+				FN(widen)(panel + k * 32, b + k * br + j0, w);
 			continue;
 		}
 		for (int j = 0; j < w; j++) {
-			const STORED *from = b + (j0 + j) * bc;
 			REAL run[SLAB];
-#pragma omp simd
-			for (int k = 0; k < kn; k++)
-				run[k] = GET(from[k * br]);
+			FN(widen_run)(run, b + (j0 + j) * bc, br, kn);
 			for (int k = 0; k < kn; k++)
 				panel[k * 32 + j] = run[k];
 		}

@@ -82,15 +82,16 @@ DL_INLINE float dl_load_f16(uint16_t h)
 	const uint32_t plain = (m << 13) + 0x38000000u, large = m << 13 | 0x7f800000u;
 	return dl_from_bits((int32_t)((e == 0 ? tiny : e == 0x7c00u ? large : plain) | sign));
 }
-/* Below 2^-14 the unit is 2^-24, which is that of 0.5; from 65520 on it is infinite. */
+/* A number of 2^k has the unit 2^(k-10), below 2^-14 that of 2^-14: which a sum with 2^(k+13) has too, so that the sum is
+ * rounded as it should; and there the exponent is kept as it would be in a number of 2^15, so that what is larger, infinity and
+ * NaN stay what they are. From 65520 on it is infinite. */
 DL_INLINE float dl_round_f16(float x)
 {
-	const uint32_t u = (uint32_t)dl_bits(x), a = u & 0x7fffffffu, sign = u & 0x80000000u;
-	const float tiny = (dl_from_bits((int32_t)a) + 0.5f) - 0.5f;
-	const uint32_t r = (a + 0xfffu + (a >> 13 & 1u)) & 0xffffe000u;
-	const uint32_t large = r >= 0x47800000u ? 0x7f800000u : r;
-	const uint32_t y = a < 0x38800000u ? (uint32_t)dl_bits(tiny) : large;
-	return dl_from_bits((int32_t)((a > 0x7f800000u ? a | 0x400000u : y) | sign));
+	const int32_t u = dl_bits(x), a = u & 0x7fffffff;
+	const int32_t c = a < 0x38800000 ? 0x38800000 : a, d = c > 0x47000000 ? 0x47000000 : c;
+	const float by = dl_from_bits((d & 0x7f800000) + 0x06800000);
+	const float y = (dl_from_bits(a) + by) - by;
+	return dl_from_bits(dl_bits(y >= 65536.0f ? INFINITY : y) | (int32_t)((uint32_t)u & 0x80000000u));
 }
 DL_INLINE uint16_t dl_pack_f16(float x)
 {
@@ -100,7 +101,15 @@ DL_INLINE uint16_t dl_pack_f16(float x)
 	const uint32_t y = a < 0x38800000u ? tiny : a >= 0x7f800000u ? large : plain;
 	return (uint16_t)(y | (u >> 16 & 0x8000u));
 }
-DL_INLINE uint16_t dl_store_f16(float x) { return dl_pack_f16(dl_round_f16(x)); }
+/* Both at once: the fraction of the same sum, behind the exponent. */
+DL_INLINE uint16_t dl_store_f16(float x)
+{
+	const int32_t u = dl_bits(x), a = u & 0x7fffffff, c = a < 0x47800000 ? a : 0x47800000;
+	const int32_t e = (c > 0x38800000 ? c : 0x38800000) & 0x7f800000;
+	const int32_t sum = dl_bits(dl_from_bits(c) + dl_from_bits(e + 0x06800000));
+	const int32_t h = ((e - 0x38800000) >> 13) + (sum & 0x7fffff), nan = (a >> 13 & 0x3ff) | 0x7e00;
+	return (uint16_t)((a > 0x7f800000 ? nan : h) | (u >> 16 & 0x8000));
+}
 
 /* ---- f32 math ---- */
 
