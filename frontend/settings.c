@@ -358,14 +358,18 @@ static void put_rate(Train *t)
 	Expr *e = settings_source(t, "lr", false);
 	Span s = e ? e->span : t->out->span;
 
-	r.total = (int64_t)ir_setting_num(ir_find_section(t->f->module, "train", ""), "steps",
-					  1000);
+	int64_t steps = (int64_t)ir_setting_num(ir_find_section(t->f->module, "train", ""), "steps", 1000);
+
+	r.total = steps;
 	if (e && e->kind == E_CALL && !e->call.primitive && builtin_find(e->call.name) < 0)
 		read_schedule(t, e, &r);
 	else if (e && e->kind == E_CALL && !strcmp(e->call.name, "constant"))
 		read_schedule(t, e, &r);
 	else if (e)
 		r.peak = settings_number(t, e, settings_constant(t, e), "lr", A_FLOAT, 0, 1e30, r.peak);
+	if (r.warmup >= steps)
+		diag_warning(t->f->diag, s, "the warm-up takes %lld steps, the run %lld: the learning rate does not reach its peak",
+			     (long long)r.warmup, (long long)steps);
 	put(t, "lr_kind", A_STR, (Attr){ .s = r.kind }, s);
 	put_num(t, "lr", A_FLOAT, r.peak, s);
 	put_num(t, "lr_min", A_FLOAT, r.min, s);
@@ -547,8 +551,11 @@ static void check_key(Train *t, const char *name, Span at, bool argument)
 			t->group   ? "group"
 			: argument ? t->optimizer->name
 				   : "train",
-			name))
+			name)) {
 		suggest_hint(&s, f->diag);
+		if (!s.best && argument && !t->group)
+			diag_hint(f->diag, "it is called as %s", t->optimizer->usage);
+	}
 }
 
 static void check_arguments(Train *t)

@@ -159,6 +159,8 @@ int command_export(const Plan *plan, const Options *o)
 	trainer_close(&t);
 	if (!ok)
 		return report(&f);
+	if (o->merge && !plan->nadapters && !o->quiet)
+		fprintf(stderr, "note: the model has no adapters, so there is nothing to merge\n");
 	if (!o->quiet)
 		printf("%s: %d tensors\n", o->output, tensors);
 	return EXIT_DONE;

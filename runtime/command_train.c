@@ -157,6 +157,9 @@ static bool start(Session *s, Fail *f)
 	note_replaced(s);
 	if (s->o->resume && !s->o->quiet)
 		printf("resumed at step %" PRId64 "\n", s->t.state.step);
+	if (s->o->resume && !s->o->quiet && s->t.state.step >= s->total)
+		fprintf(stderr, "note: no step is left: the checkpoint has %" PRId64 ", and the run is to have %" PRId64 " in all (--steps)\n",
+			s->t.state.step, s->total);
 	return true;
 }
 
