@@ -279,6 +279,8 @@ static int check_uses(const Options *o)
 		return usage_error("--mem-budget: what --pack places has a --capacity");
 	if (!o->pack && o->capacity > 0)
 		return usage_error("--capacity: of --pack alone; a plan has a --mem-budget");
+	if (!o->pack && o->seconds >= 0)
+		return usage_error("--seconds: of --pack alone; the search for a plan is limited by its work");
 	return -1;
 }
 
@@ -302,12 +304,14 @@ static int option_error(Options *o, int opt, const char *given)
 	              : usage_error("unknown option '%s'", name);
 }
 
+enum { PACK_SECONDS = 2 }; /* unless --seconds says more */
+
 int read_options(Options *o, Arena *a, int argc, char **argv)
 {
 	int opt;
 
 	opterr = 0; /* messages are ours */
-	*o = (Options){ .arena = a, .target = "cpu", .seconds = 2 };
+	*o = (Options){ .arena = a, .target = "cpu", .seconds = -1 };
 	o->plan = (PlannerOptions){ .budget = INT64_MAX, .recompute = true, .optimizer_in_backward = -1, .max_slowdown = 10 };
 	while ((opt = getopt_long(argc, argv, ":o:D:h", long_options, NULL)) != -1) {
 		int code = answer(opt);
@@ -323,6 +327,8 @@ int read_options(Options *o, Arena *a, int argc, char **argv)
 		o->threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
 	if (check_uses(o) >= 0)
 		return EXIT_USAGE;
+	if (o->seconds < 0)
+		o->seconds = PACK_SECONDS;
 	if (o->pack)
 		return optind < argc ? usage_error("--pack takes one file: what is '%s'?", argv[optind]) : -1;
 	if (o->calibrate)

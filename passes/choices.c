@@ -1,6 +1,8 @@
 /* Choices of the planner (see planner_parts.h): the plans of all candidates, fastest first, and which of them answers a budget. */
 #include "planner_parts.h"
 
+#include "bound.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -166,5 +168,21 @@ void choice_summary(Planner *p, const Choice *c, const Choice *least, int64_t bu
 	out->recompute_nodes = count_replays(t, &plan, scratch);
 	out->recompute_seconds = c->seconds - plain->seconds;
 	out->recompute_bytes_saved = plain->live_bytes - plan.live_bytes;
+	arena_free(scratch);
+}
+
+void choice_bound(const Choice *c, PlanSummary *out)
+{
+	Arena *scratch;
+	const Timeline *t = c->candidate->timeline;
+	int64_t bytes = (out->budget_bytes < out->unlimited_arena_bytes ? out->budget_bytes : out->unlimited_arena_bytes) - t->var_bytes;
+	double plain = c->candidate->trajectory.plan[0].seconds;
+
+	if (recompute_moves(&c->candidate->trajectory, c->plan))
+		return;
+	scratch = arena_new();
+	out->step_seconds_bound = c->seconds;
+	if (out->recompute_nodes > 0)
+		out->step_seconds_bound = fmin(c->seconds, plain + bound_replay_seconds(t, scratch, bytes, c->seconds - plain));
 	arena_free(scratch);
 }

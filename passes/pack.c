@@ -165,10 +165,10 @@ static PackSpace *make_space(Packer *p, Arena *scratch, int64_t floor)
 	return pack_space(scratch, positions, width, least);
 }
 
-/* Whether more is worth looking at. A complete placement there must be. */
-static bool may_go_on(const Packer *p)
+/* Whether so much more is worth doing. A complete placement there must be. */
+static bool may_go_on(const Packer *p, int64_t more)
 {
-	return p->best_height == INT64_MAX || pack_space_work(p->space) < ORDERS_WORK;
+	return p->best_height == INT64_MAX || pack_space_work(p->space) + more < ORDERS_WORK;
 }
 
 /* Places all in p->order and keeps the result if it is the lowest so far; else, unless it must be complete, it may stop half-way. */
@@ -180,7 +180,7 @@ static void place_in_order(Packer *p, bool tightest, bool complete)
 	for (size_t k = 0; k < p->n; k++) {
 		uint32_t i = p->order[k];
 
-		if (!complete && (height >= p->best_height || !may_go_on(p)))
+		if (!complete && (height >= p->best_height || !may_go_on(p, 0)))
 			return;
 		p->offset[i] = pack_space_find(p->space, p->lo[i], p->hi[i], p->r[i].size, tightest);
 		pack_space_take(p->space, p->lo[i], p->hi[i], p->offset[i], p->r[i].size);
@@ -231,7 +231,7 @@ int64_t pack_place(Arena *scratch, PackRect *r, size_t n, int64_t target, int ro
 {
 	Packer p = { .r = r, .n = n, .best_height = INT64_MAX };
 	SortItem *items = ARENA_ARRAY(scratch, n + 1, SortItem);
-	int64_t floor = pack_lower_bound(scratch, r, n);
+	int64_t floor = pack_lower_bound(scratch, r, n), whole = 0;
 
 	if (n == 0)
 		return 0;
@@ -244,10 +244,12 @@ int64_t pack_place(Arena *scratch, PackRect *r, size_t n, int64_t target, int ro
 	floor += floor >> (n > VERY_MANY ? 10 : 11); /* within 0.1 % or 0.05 % of the bound is good enough to stop */
 	if (target < floor)
 		target = floor;
-	for (int k = 0; k < 2 * NKEYS && p.best_height > target && may_go_on(&p); k++) {
+	for (int k = 0; k < 2 * NKEYS && p.best_height > target && may_go_on(&p, whole); k++) {
 		if (k % 2 == 0)
 			sort_by(&p, (n > MANY_RECTS ? keys_of_many : keys)[k / 2], items);
 		place_in_order(&p, k % 2 == 1, false);
+		if (k == 0)
+			whole = pack_space_work(p.space) / 2; /* an order that may win takes about as much as the first, perhaps less */
 	}
 	/* Each round looks at every pair: fewer of them where there are many rectangles. */
 	if ((double)n * (double)n * rounds > ESCALATION_WORK)

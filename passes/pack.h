@@ -26,8 +26,8 @@ typedef struct PackResult {
 } PackResult;
 
 /* Searches, exactly and locally, for a placement that is not higher than `target`; with target 0 for a lowest one. Fills the
- * offsets of the lowest that it met. Ends early where that is reached, or is proved impossible (bound > target). The limit
- * is in units of work, so the result is the same on every machine; sizes must add up to less than 2^62. */
+ * offsets of the lowest that it met. Ends early where that is reached; where it is proved impossible (bound > target) what work is left
+ * goes into a lowest one. The limit is in units of work, so the result is the same on every machine; sizes must add up to less than 2^62. */
 PackResult pack_search(Arena *scratch, PackRect *r, size_t n, int64_t target, int64_t work);
 
 /* Units of work that one core of a present machine does in a second, about. */

@@ -191,9 +191,12 @@ PackResult pack_search(Arena *scratch, PackRect *r, size_t n, int64_t target, in
 		return result;
 	parts = split(scratch, r, n, target);
 	result = measure(&parts);
-	while (work.left > 0 && result.height > target && result.height > result.bound &&
-	       (target == 0 || result.bound <= target)) {
-		int64_t goal = result.bound > target ? result.bound : target;
+	while (work.left > 0 && result.height > target && result.height > result.bound) {
+		int64_t goal;
+
+		if (result.bound > target) /* proved impossible: then as low as it goes */
+			target = 0;
+		goal = result.bound > target ? result.bound : target;
 
 		for (size_t k = 0; k < parts.n && work.left > 0; k++) {
 			Part *part = &parts.at[k];

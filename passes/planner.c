@@ -13,14 +13,11 @@
 #include "planner.h"
 
 #include "accumulate.h"
-#include "bound.h"
 #include "epilogue.h"
 #include "fuse.h"
 #include "place.h"
 #include "planner_parts.h"
 #include "schedule.h"
-
-#include <math.h>
 
 /* ---- the other functions ---- */
 
@@ -193,23 +190,6 @@ static bool prepare(Planner *p)
 	return place_one_sample(p);
 }
 
-/* What is known about all plans like the chosen one: how fast they are at best within the budget. Nothing where an operation has moved. */
-static void add_bound(Planner *p, const Choice *c, PlanSummary *out)
-{
-	Arena *scratch;
-	const Timeline *t = c->candidate->timeline;
-	int64_t bytes = (p->o->budget < out->unlimited_arena_bytes ? p->o->budget : out->unlimited_arena_bytes) - t->var_bytes;
-	double plain = c->candidate->trajectory.plan[0].seconds;
-
-	if (recompute_moves(&c->candidate->trajectory, c->plan))
-		return;
-	scratch = arena_new();
-	out->step_seconds_bound = c->seconds;
-	if (out->recompute_nodes > 0)
-		out->step_seconds_bound = fmin(c->seconds, plain + bound_replay_seconds(t, scratch, bytes, c->seconds - plain));
-	arena_free(scratch);
-}
-
 static PlannerResult run(Planner *p, PlanSummary *out, PlanStudy *study)
 {
 	const Choice *least, *chosen;
@@ -220,14 +200,14 @@ static PlannerResult run(Planner *p, PlanSummary *out, PlanStudy *study)
 	chosen = choices_first(p, p->o->budget, choices_all);
 	choice_summary(p, chosen ? chosen : least, least, p->o->budget, out);
 	if (study)
-		study->point = study_curve(p, least, &study->npoints);
+		study->point = study_curve(p, least, false, &study->npoints);
 	if (!chosen) {
 		say_too_small(p, out);
 		return PLAN_TOO_SMALL;
 	}
 	if (study)
 		study_neighbours(p, chosen, least, study);
-	add_bound(p, chosen, out);
+	choice_bound(chosen, out);
 	materialize(p, chosen);
 	return place_batched(p, chosen->candidate->micro_batch, out->arena_bytes) ? PLAN_OK : PLAN_FAILED;
 }
@@ -257,7 +237,7 @@ bool planner_curve(Module *m, PassCtx *cx, const PlannerOptions *o, PlanSummary 
 
 	*n = 0;
 	if (good)
-		*points = study_curve(&p, choices_smallest(&p, choices_all), n);
+		*points = study_curve(&p, choices_smallest(&p, choices_all), true, n);
 	arena_free(p.arena);
 	return good;
 }

@@ -75,10 +75,14 @@ const Choice *choices_smallest(Planner *p, Among among);
 /* What a choice is, for people; `least` is the answer to the smallest budget. */
 void choice_summary(Planner *p, const Choice *c, const Choice *least, int64_t budget, PlanSummary *out);
 
+/* Adds what is known about all plans like the choice: how fast they are at best within the summary's budget (bound.h). Nothing where an
+ * operation has moved. */
+void choice_bound(const Choice *c, PlanSummary *out);
+
 /* ---- study.c ---- */
 
-/* The trade-off (see planner_curve), in the module's arena; how many points into *n. */
-PlanSummary *study_curve(Planner *p, const Choice *least, int *n);
+/* The trade-off (see planner_curve), in the module's arena, with bounds or without; how many points into *n. */
+PlanSummary *study_curve(Planner *p, const Choice *least, bool bounds, int *n);
 
 /* What is around the choice for the planner's budget: all of *s but the curve. */
 void study_neighbours(Planner *p, const Choice *chosen, const Choice *least, PlanStudy *s);

@@ -173,21 +173,22 @@ static double taste(const Search *s, int32_t buf)
 /* Looks at dropping a gap, and remembers what it finds. */
 static void look(Search *s, int32_t buf, int32_t i, Effect *e)
 {
-	Mark *m = &s->s->buf[buf].at[i];
+	const Mark *m = &s->s->buf[buf].at[i];
+	Found *f = &s->s->buf[buf].found[i];
 
-	m->round = s->round;
-	m->version = s->s->stage[m[1].stage].version;
-	m->cost = INFINITY;
+	f->round = s->round;
+	f->version = s->s->stage[m[1].stage].version;
+	f->cost = INFINITY;
 	if (!stages_try(s->s, buf, i, s->target, e))
 		return;
-	m->cost = e->seconds - e->shared;
-	m->rise = e->right - peaks_at(&s->s->peaks, m[1].stage);
+	f->cost = e->seconds - e->shared;
+	f->rise = e->right - peaks_at(&s->s->peaks, m[1].stage);
 }
 
 /* By how many bytes its end, which has `was` now, is then further above the target. */
-static double harm(const Search *s, const Mark *m, int64_t was)
+static double harm(const Search *s, const Found *f, int64_t was)
 {
-	int64_t is = was + m->rise;
+	int64_t is = was + f->rise;
 
 	return (double)((is > s->target ? is : s->target) - (was > s->target ? was : s->target));
 }
@@ -197,21 +198,22 @@ static double harm(const Search *s, const Mark *m, int64_t was)
  * again. */
 static double drop_score(Search *s, int32_t buf, int32_t i, int32_t peak, int64_t at_end, bool anew)
 {
-	Mark *m = &s->s->buf[buf].at[i];
+	const Mark *m = &s->s->buf[buf].at[i];
+	const Found *f = &s->s->buf[buf].found[i];
 	double bytes = (double)s->t->buf[buf].bytes;
 	double relief = s->above[m[1].stage] - s->above[m->stage + 1];
 	bool beside = m->stage == peak || m[1].stage == peak;
 	Effect e;
 
-	if (anew || beside || (m->round != s->round && m->version != s->s->stage[m[1].stage].version)) {
+	if (anew || beside || (f->round != s->round && f->version != s->s->stage[m[1].stage].version)) {
 		look(s, buf, i, &e);
-		if (beside && m->stage == peak && m->cost < INFINITY)
+		if (beside && m->stage == peak && f->cost < INFINITY)
 			relief += (double)(stages_peak(s->s) - e.left) / bytes;
 	}
-	relief -= m->cost < INFINITY ? harm(s, m, at_end) / bytes : relief;
-	if (!(relief > 0) || s->s->seconds + m->cost > s->limit)
+	relief -= f->cost < INFINITY ? harm(s, f, at_end) / bytes : relief;
+	if (!(relief > 0) || s->s->seconds + f->cost > s->limit)
 		return INFINITY;
-	return m->cost > 0 ? (m->cost + 1e-12) / (bytes * relief) * taste(s, buf) : m->cost - 1e-12;
+	return f->cost > 0 ? (f->cost + 1e-12) / (bytes * relief) * taste(s, buf) : f->cost - 1e-12;
 }
 
 /* What outputs read: made again at the very end, it rarely pays, and descents leave it alone. */
@@ -344,7 +346,7 @@ static void share_replays(Search *s, int32_t stage)
 static bool take(Search *s, const Candidate *c, bool first, double next)
 {
 	int32_t i = find_mark(&s->s->buf[c->buf], c->stage);
-	Mark *m;
+	const Mark *m;
 	int32_t right;
 
 	if (i < 0 || i + 1 >= s->s->buf[c->buf].n)

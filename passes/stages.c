@@ -18,7 +18,7 @@
 
 #include <assert.h>
 
-enum { MAX_BUNDLE = 256 };
+enum { MAX_BUNDLE = 256, FEW_MARKS = 4, MORE_MARKS = 2 };
 enum { IN = 1, OUT = 2, MARKED = 4 };
 
 typedef enum ChangeKind { SET_HELD, SET_REPLAY, INSERT_MARK, REMOVE_MARK, ADD_BYTES, SET_INNER, SET_BUNDLE } ChangeKind;
@@ -28,6 +28,7 @@ struct Change {
 	int32_t a, b;   /* buffer and stage; first and last position; stage */
 	int64_t bytes;
 	Mark mark;
+	Found found;
 	Stage stage;
 	double seconds;
 };
@@ -44,7 +45,7 @@ int32_t marks_before(const Marks *m, int32_t t)
 {
 	int32_t lo = 0, hi = m->n;
 
-	while (lo < hi) {
+	while (hi - lo > FEW_MARKS) {
 		int32_t mid = (lo + hi) / 2;
 
 		if (m->at[mid].stage < t)
@@ -52,18 +53,20 @@ int32_t marks_before(const Marks *m, int32_t t)
 		else
 			hi = mid;
 	}
+	while (lo < hi && m->at[lo].stage < t)
+		lo++;
 	return lo;
 }
 
 /* Whether a buffer is held into stage t and out of it, and has a mark there. */
 static unsigned state_at(Stages *s, int32_t buf, int32_t t)
 {
-	const Marks *m = &s->buf[buf];
+	Marks *m = &s->buf[buf];
 	unsigned state = 0;
 	int32_t i;
 
-	if (s->state_of[buf] == s->epoch)
-		return s->state[buf];
+	if (m->looked == s->epoch)
+		return m->state;
 	i = marks_before(m, t);
 	s->work++;
 	if (i > 0 && m->at[i - 1].held)
@@ -72,39 +75,48 @@ static unsigned state_at(Stages *s, int32_t buf, int32_t t)
 		state |= MARKED | (m->at[i].held ? OUT : 0);
 	else if (state & IN)
 		state |= OUT;
-	s->state_of[buf] = s->epoch;
-	s->state[buf] = (uint8_t)state;
+	m->looked = s->epoch;
+	m->state = (uint8_t)state;
 	return state;
 }
 
-static void put_mark(Stages *s, int32_t buf, Mark mark)
+static void grow_marks(Stages *s, Marks *m, int32_t cap)
+{
+	Mark *at = ARENA_ARRAY(s->arena, cap, Mark);
+	Found *found = ARENA_ARRAY(s->arena, cap, Found);
+
+	if (m->n) {
+		memcpy(at, m->at, (size_t)m->n * sizeof *at);
+		memcpy(found, m->found, (size_t)m->n * sizeof *found);
+	}
+	m->at = at;
+	m->found = found;
+	m->cap = cap;
+}
+
+static void put_mark(Stages *s, int32_t buf, Mark mark, Found found)
 {
 	Marks *m = &s->buf[buf];
 	int32_t i = marks_before(m, mark.stage);
 
-	if (m->n == m->cap) {
-		Mark *at = ARENA_ARRAY(s->arena, 2 * m->cap + 2, Mark);
-
-		if (m->n)
-			memcpy(at, m->at, (size_t)m->n * sizeof *at);
-		m->at = at;
-		m->cap = 2 * m->cap + 2;
-	}
+	if (m->n == m->cap)
+		grow_marks(s, m, 2 * m->cap + 2);
 	memmove(&m->at[i + 1], &m->at[i], (size_t)(m->n - i) * sizeof *m->at);
+	memmove(&m->found[i + 1], &m->found[i], (size_t)(m->n - i) * sizeof *m->found);
 	m->at[i] = mark;
+	m->found[i] = found;
 	m->n++;
 }
 
-static Mark take_mark(Stages *s, int32_t buf, int32_t t)
+static void take_mark(Stages *s, int32_t buf, int32_t t)
 {
 	Marks *m = &s->buf[buf];
 	int32_t i = marks_before(m, t);
-	Mark mark = m->at[i];
 
-	assert(mark.stage == t);
+	assert(m->at[i].stage == t);
 	m->n--;
 	memmove(&m->at[i], &m->at[i + 1], (size_t)(m->n - i) * sizeof *m->at);
-	return mark;
+	memmove(&m->found[i], &m->found[i + 1], (size_t)(m->n - i) * sizeof *m->found);
 }
 
 /* ---- changes, all of them logged ---- */
@@ -136,12 +148,15 @@ static void set_replay(Stages *s, int32_t buf, int32_t i, bool replay)
 static void insert_mark(Stages *s, int32_t buf, Mark mark)
 {
 	record(s, (Change){ .kind = INSERT_MARK, .a = buf, .b = mark.stage });
-	put_mark(s, buf, mark);
+	put_mark(s, buf, mark, (Found){ 0 });
 }
 
-static void remove_mark(Stages *s, int32_t buf, int32_t t)
+static void remove_mark(Stages *s, int32_t buf, int32_t i)
 {
-	record(s, (Change){ .kind = REMOVE_MARK, .a = buf, .b = t, .mark = take_mark(s, buf, t) });
+	const Marks *m = &s->buf[buf];
+
+	record(s, (Change){ .kind = REMOVE_MARK, .a = buf, .b = m->at[i].stage, .mark = m->at[i], .found = m->found[i] });
+	take_mark(s, buf, m->at[i].stage);
 }
 
 static void add_bytes(Stages *s, int32_t from, int32_t to, int64_t bytes)
@@ -197,7 +212,7 @@ void stages_undo(Stages *s, size_t to)
 		case SET_HELD: m->at[marks_before(m, c->b)].held ^= true; break;
 		case SET_REPLAY: m->at[marks_before(m, c->b)].replay ^= true; break;
 		case INSERT_MARK: take_mark(s, c->a, c->b); break;
-		case REMOVE_MARK: put_mark(s, c->a, c->mark); break;
+		case REMOVE_MARK: put_mark(s, c->a, c->mark, c->found); break;
 		case ADD_BYTES: peaks_add(&s->peaks, c->a, c->b, -c->bytes); break;
 		case SET_INNER: s->stage[c->a].inner = c->bytes; break;
 		case SET_BUNDLE:
@@ -220,19 +235,19 @@ void stages_keep(Stages *s)
 
 static bool in_bundle(const Stages *s, int32_t buf)
 {
-	return s->made[buf] == s->epoch;
+	return s->buf[buf].made == s->epoch;
 }
 
 /* Appends what makes buf in stage t, where it is neither held nor made yet, for a chain of `readers` that wait for it. */
 static bool need(Stages *s, int32_t t, int32_t buf, int32_t readers)
 {
-	int32_t producer = s->t->buf[buf].op;
+	int32_t producer = s->buf[buf].op;
 	const TOp *op = &s->t->op[producer];
 	bool again = s->step_epoch[producer] == s->epoch; /* of several results, after another one */
 
 	if (t > s->last_replay[producer] || s->t->op[t].closed || op->loop != s->t->op[t].loop || s->n + readers + !again > MAX_BUNDLE)
 		return false;
-	s->made[buf] = s->epoch; /* a graph has no cycles: nobody asks again before it is there */
+	s->buf[buf].made = s->epoch; /* a graph has no cycles: nobody asks again before it is there */
 	for (int32_t k = 0; k < op->nuse && !again; k++)
 		if (!(state_at(s, op->use[k], t) & IN) && !in_bundle(s, op->use[k]) && !need(s, t, op->use[k], readers + 1))
 			return false;
@@ -280,7 +295,7 @@ static bool build(Stages *s, int32_t t, bool starts)
 			int32_t buf = touches(r, k);
 
 			if (!touched_by(&old->step[i], r, k) || (state_at(s, buf, t) & (IN | OUT)) != OUT ||
-			    s->t->buf[buf].op == t)
+			    s->buf[buf].op == t)
 				continue;
 			s->started = true;
 			if (!in_bundle(s, buf) && !need(s, t, buf, 0))
@@ -297,12 +312,14 @@ static bool build(Stages *s, int32_t t, bool starts)
 
 static Slot *slot_of(Stages *s, int32_t buf, int32_t *nslots)
 {
-	if (s->slot_epoch[buf] != s->epoch) {
-		s->slot_epoch[buf] = s->epoch;
-		s->slot_of[buf] = *nslots;
+	Marks *m = &s->buf[buf];
+
+	if (m->slotted != s->epoch) {
+		m->slotted = s->epoch;
+		m->slot = *nslots;
 		s->slot[(*nslots)++] = (Slot){ .buf = buf };
 	}
-	return &s->slot[s->slot_of[buf]];
+	return &s->slot[m->slot];
 }
 
 /* The slots of all that the stage touches, with their lives. */
@@ -337,8 +354,8 @@ static void share_inplace(Stages *s, int32_t i, const TOp *op)
 	int32_t over = -1; /* pairs come result by result */
 
 	for (int32_t k = 0; k < op->npair; k++) {
-		Slot *from = &s->slot[s->slot_of[op->pair[k].use]];
-		int64_t bytes = s->t->buf[op->pair[k].def].bytes;
+		Slot *from = &s->slot[s->buf[op->pair[k].use].slot];
+		int64_t bytes = s->buf[op->pair[k].def].bytes;
 
 		if (from->taken || from->last != i || over == op->pair[k].def)
 			continue;
@@ -359,7 +376,7 @@ static int64_t simulate(Stages *s, int32_t t)
 	n = fill_slots(s, t);
 	memset(s->delta, 0, (size_t)(s->n + 3) * sizeof *s->delta);
 	for (int32_t i = 0; i < n; i++) {
-		int64_t bytes = s->t->buf[s->slot[i].buf].bytes;
+		int64_t bytes = s->buf[s->slot[i].buf].bytes;
 
 		s->delta[s->slot[i].born] += bytes;
 		s->delta[s->slot[i].last + 1] -= bytes;
@@ -370,7 +387,7 @@ static int64_t simulate(Stages *s, int32_t t)
 
 		for (int32_t k = 0; k < op->ndef && s->step[i].replay; k++)
 			if (!((s->step[i].wanted >> k) & 1))
-				alone += s->t->buf[op->def[k]].bytes;
+				alone += s->buf[op->def[k]].bytes;
 		share_inplace(s, i, op);
 		sum += s->delta[i];
 		if (sum + alone > most)
@@ -391,9 +408,9 @@ static int32_t collect_touched(Stages *s, const TStep *step, int32_t nsteps)
 		for (int32_t k = 0; k < op->nuse + op->ndef; k++) {
 			int32_t buf = touches(op, k);
 
-			if (!touched_by(&step[i], op, k) || s->slot_epoch[buf] == s->epoch)
+			if (!touched_by(&step[i], op, k) || s->buf[buf].slotted == s->epoch)
 				continue;
-			s->slot_epoch[buf] = s->epoch;
+			s->buf[buf].slotted = s->epoch;
 			s->touched[n++] = buf;
 		}
 	}
@@ -413,7 +430,7 @@ static void mark_touched(Stages *s, int32_t t, int32_t buf)
 	}
 	assert(i > 0);
 	if (m->at[i - 1].held) /* it counts among what the stage touches from now on */
-		add_bytes(s, t, t + 1, -s->t->buf[buf].bytes);
+		add_bytes(s, t, t + 1, -s->buf[buf].bytes);
 	insert_mark(s, buf, (Mark){ .stage = t, .replay = true, .held = m->at[i - 1].held });
 }
 
@@ -427,16 +444,16 @@ static void unmark(Stages *s, int32_t t, int32_t buf)
 	set_replay(s, buf, i, false);
 	if (m->at[i].original)
 		return;
-	remove_mark(s, buf, t);
+	remove_mark(s, buf, i);
 	if (!m->at[i - 1].held) {
 		assert(!out);
 		return;
 	}
 	if (out) {
-		add_bytes(s, t, t + 1, s->t->buf[buf].bytes);
+		add_bytes(s, t, t + 1, s->buf[buf].bytes);
 		return;
 	}
-	add_bytes(s, m->at[i - 1].stage + 1, t, -s->t->buf[buf].bytes); /* it was held for this bundle alone */
+	add_bytes(s, m->at[i - 1].stage + 1, t, -s->buf[buf].bytes); /* it was held for this bundle alone */
 	set_held(s, buf, i - 1, false);
 	vec_push(s->arena, &s->dirty, m->at[i - 1].stage);
 }
@@ -465,9 +482,9 @@ static void install(Stages *s, int32_t t)
 		for (int32_t k = 0; k < op->nuse + op->ndef; k++) {
 			int32_t buf = touches(op, k);
 
-			if (!touched_by(&old.step[i], op, k) || s->slot_epoch[buf] == s->epoch)
+			if (!touched_by(&old.step[i], op, k) || s->buf[buf].slotted == s->epoch)
 				continue;
-			s->slot_epoch[buf] = s->epoch;
+			s->buf[buf].slotted = s->epoch;
 			unmark(s, t, buf);
 		}
 	}
@@ -507,7 +524,7 @@ bool stages_flip(Stages *s, int32_t buf, int32_t i)
 {
 	Marks *m = &s->buf[buf];
 	int32_t left = m->at[i].stage, right = m->at[i + 1].stage;
-	int64_t bytes = s->t->buf[buf].bytes;
+	int64_t bytes = s->buf[buf].bytes;
 	size_t before = stages_now(s);
 
 	assert(i + 1 < m->n);
@@ -532,7 +549,7 @@ bool stages_start(Stages *s, int32_t buf, int32_t t)
 
 	assert(i > 0 && i < m->n && !m->at[i - 1].held && right > t);
 	insert_mark(s, buf, (Mark){ .stage = t, .replay = true, .held = true });
-	add_bytes(s, t + 1, right, s->t->buf[buf].bytes);
+	add_bytes(s, t + 1, right, s->buf[buf].bytes);
 	s->dirty.len = 0;
 	s->starting = buf;
 	good = refresh(s, t);
@@ -569,9 +586,9 @@ static double shared_seconds(Stages *s, int32_t t, int32_t but, int64_t fit)
 				break;
 			at += marked;
 			shared = (at < m->n && !m->at[at - 1].held && m->at[at].stage > t &&
-			          peaks_over(&s->peaks, t + 1, m->at[at].stage) + s->t->buf[op->def[k]].bytes <= fit) ||
+			          peaks_over(&s->peaks, t + 1, m->at[at].stage) + s->buf[op->def[k]].bytes <= fit) ||
 			         (at > 1 && !marked &&
-			          peaks_over(&s->peaks, m->at[at - 1].stage + 1, t) + s->t->buf[op->def[k]].bytes <= fit);
+			          peaks_over(&s->peaks, m->at[at - 1].stage + 1, t) + s->buf[op->def[k]].bytes <= fit);
 		}
 		if (shared)
 			sum += op->seconds;
@@ -636,10 +653,10 @@ static void load_step(Stages *s, int32_t t, const TStep *step)
 		if (!touched_by(step, op, k))
 			continue;
 		if (m->n == 0 || m->at[m->n - 1].stage < t) {
-			put_mark(s, buf, (Mark){ .stage = t });
+			put_mark(s, buf, (Mark){ .stage = t }, (Found){ 0 });
 			if (m->n > 1 && k < op->nuse) {
 				m->at[m->n - 2].held = true;
-				peaks_add(&s->peaks, m->at[m->n - 2].stage + 1, t, s->t->buf[buf].bytes);
+				peaks_add(&s->peaks, m->at[m->n - 2].stage + 1, t, s->buf[buf].bytes);
 			}
 		}
 		m->at[m->n - 1].original |= !step->replay;
@@ -647,8 +664,28 @@ static void load_step(Stages *s, int32_t t, const TStep *step)
 	}
 }
 
+/* Room for the marks of a plan, side by side, and for some more of each buffer. */
+static void make_room(Stages *s, const TPlan *p)
+{
+	const Timeline *t = s->t;
+
+	s->buf = ARENA_ARRAY(s->arena, t->nbufs, Marks);
+	for (int32_t i = 0; i < p->nsteps; i++) {
+		const TOp *op = &t->op[p->step[i].op];
+
+		for (int32_t k = 0; k < op->nuse + op->ndef; k++)
+			s->buf[touches(op, k)].cap++;
+	}
+	for (int32_t b = 0; b < t->nbufs; b++) {
+		s->buf[b].bytes = t->buf[b].bytes;
+		s->buf[b].op = t->buf[b].op;
+		grow_marks(s, &s->buf[b], s->buf[b].cap + MORE_MARKS);
+	}
+}
+
 static void load(Stages *s, const TPlan *p)
 {
+	make_room(s, p);
 	for (int32_t i = 0, from = 0; i < p->nsteps; i++) {
 		int32_t t = p->step[i].op;
 		Stage *st;
@@ -684,17 +721,11 @@ Stages *stages_of(const Timeline *t, Arena *a, const TPlan *p)
 	s->t = t;
 	s->arena = a;
 	s->starting = -1;
-	s->buf = ARENA_ARRAY(a, t->nbufs, Marks);
 	s->stage = ARENA_ARRAY(a, t->nops, Stage);
 	s->peaks = peaks_new(a, t->nops);
 	s->last_replay = ARENA_ARRAY(a, t->nops, int32_t);
 	s->step = ARENA_ARRAY(a, MAX_BUNDLE + 1, TStep);
 	s->delta = ARENA_ARRAY(a, MAX_BUNDLE + 4, int64_t);
-	s->made = ARENA_ARRAY(a, t->nbufs, int32_t);
-	s->state_of = ARENA_ARRAY(a, t->nbufs, int32_t);
-	s->state = ARENA_ARRAY(a, t->nbufs, uint8_t);
-	s->slot_of = ARENA_ARRAY(a, t->nbufs, int32_t);
-	s->slot_epoch = ARENA_ARRAY(a, t->nbufs, int32_t);
 	s->slot = ARENA_ARRAY(a, t->nbufs, Slot);
 	s->touched = ARENA_ARRAY(a, t->nbufs, int32_t);
 	s->step_of = ARENA_ARRAY(a, t->nops, int32_t);

@@ -16,14 +16,24 @@ typedef struct Mark {
 	bool original;  /* the operation itself touches the buffer: the mark stays */
 	bool replay;    /* a replay of the bundle reads it or makes it */
 	bool held;      /* over the gap to the next mark; false for the last one */
-	int32_t round, version; /* for the search: when it found out, and of what bundle at the gap's end, ... */
-	double cost;    /* ... what dropping the gap costs in seconds (INFINITY: it cannot be dropped) ... */
-	int64_t rise;   /* ... and by how many bytes its end then is higher */
 } Mark;
 
+/* What the search has found out about dropping the gap after a mark: when, and of what bundle at the gap's end. */
+typedef struct Found {
+	int32_t round, version;
+	double cost;    /* in seconds; INFINITY: it cannot be dropped */
+	int64_t rise;   /* by so many bytes its end then is higher */
+} Found;
+
+/* A buffer's marks. What a bundle asks of it, again and again, lies beside them. */
 typedef struct Marks {
 	Mark *at;       /* ascending stages */
+	Found *found;   /* of each */
 	int32_t n, cap;
+	int64_t bytes;
+	int32_t op;     /* the operation that makes it */
+	int32_t made, looked, slotted, slot; /* of the bundle at work: epochs; its slot */
+	uint8_t state;
 } Marks;
 
 typedef struct Stage {
@@ -56,9 +66,7 @@ typedef struct Stages {
 	int32_t versions; /* the last one given */
 	int32_t starting; /* the buffer that stages_start is at, -1 none */
 	int32_t epoch;
-	int32_t *made, *state_of, *step_of, *slot_of; /* epochs and numbers, by buffer; step_of by op */
-	int32_t *step_epoch, *slot_epoch;
-	uint8_t *state;
+	int32_t *step_of, *step_epoch; /* by op */
 	Slot *slot;
 	int64_t *delta;
 	int32_t *touched;

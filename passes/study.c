@@ -69,7 +69,7 @@ static void refine_curve(Planner *p, Curve *curve)
 	}
 }
 
-PlanSummary *study_curve(Planner *p, const Choice *least, int *n)
+PlanSummary *study_curve(Planner *p, const Choice *least, bool bounds, int *n)
 {
 	Curve curve = { 0 };
 	PlanSummary *point;
@@ -81,6 +81,8 @@ PlanSummary *study_curve(Planner *p, const Choice *least, int *n)
 		const Choice *c = curve.at[curve.n - 1 - i];
 
 		choice_summary(p, c, least, choice_bytes(p, c), &point[i]);
+		if (bounds)
+			choice_bound(c, &point[i]);
 	}
 	*n = curve.n;
 	return point;

@@ -122,6 +122,8 @@ static const char *check_search(Arena *a, const Case *c, int64_t target)
 		return "search: missed what can be reached";
 	if (target > 0 && target < c->exact && found.bound <= target)
 		return "search: did not prove that the target is too low";
+	if (target > 0 && target < c->exact && found.height != c->exact)
+		return "search: not the optimum where the target is too low";
 	return NULL;
 }
 
