@@ -32,7 +32,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { PATIENCE = 16, MOST_DESCENTS = 256, REFINED_OPS = 150 };
+enum { PATIENCE = 16, MOST_DESCENTS = 256, EASE = 256, REFINED_OPS = 150 };
 enum { LARGE_OPS = 3000, WORK_AN_OP = 2000, WORK_AN_OP_MORE = 1300, TIRED = 3, TIRED_OF_MANY = 6 };
 enum { GAPS_AT_ONCE = 50000, GAPS_OF_LARGE = 400000 }; /* a round takes more of them, the more there are and the longer a look at all takes */
 
@@ -519,21 +519,27 @@ static double haste(const Search *s)
 	return 1 + (s->t->nops > LARGE_OPS ? TIRED_OF_MANY : TIRED) * tired;
 }
 
-/* Descends from the plan without replays to the smallest that can be reached, each target a little below the last peak. */
-static void descend(Search *s, double stride)
+/* Begins at a plan; NULL: the one without replays. */
+static void begin_at(Search *s, const Sketch *p)
 {
-	s->enough = enough_work(s->t->nops);
 	arena_reset(s->scratch);
 	s->cand.at = NULL;
 	s->cand.len = s->cand.cap = 0;
 	s->made.at = NULL;
 	s->made.len = s->made.cap = 0;
-	s->s = stages_new(s->t, s->scratch);
+	s->s = p ? refine_state(s->t, s->scratch, p) : stages_new(s->t, s->scratch);
 	s->live = ARENA_ARRAY(s->scratch, s->t->nops, int64_t);
 	s->noted = ARENA_ARRAY(s->scratch, s->t->nbufs, int32_t);
 	s->stamp = 0;
 	s->above = ARENA_ARRAY(s->scratch, s->t->nops + 1, double);
 	s->work += 16 * ((int64_t)s->t->nops + s->t->nbufs);
+}
+
+/* Descends from the plan without replays to the smallest that can be reached, each target a little below the last peak. */
+static void descend(Search *s, double stride)
+{
+	s->enough = enough_work(s->t->nops);
+	begin_at(s, NULL);
 	do {
 		s->target = (int64_t)((double)(stages_peak(s->s) + s->t->var_bytes) * (1 - stride * haste(s))) - s->t->var_bytes;
 		if (s->target > 0 && evict(s))
@@ -542,6 +548,17 @@ static void descend(Search *s, double stride)
 		stages_keep(s->s);
 	} while (s->target > 0 && stages_peak(s->s) <= s->target && s->s->work < s->enough);
 	s->work += s->s->work;
+}
+
+/* The smallest plan is one that fell short of its target, and in which nothing has been held again. With a little more room much of it can be. */
+static void ease_smallest(Search *s)
+{
+	Sketch plan = s->plans.at[s->plans.len - 1];
+
+	begin_at(s, &plan);
+	s->target = plan.live_bytes + (plan.live_bytes + s->t->var_bytes) / EASE;
+	restore(s);
+	vec_push(s->arena, &s->plans, refine_sketch(s->s, s->arena));
 }
 
 /* How far below the last peak the next target is, as a share of it. */
@@ -564,6 +581,8 @@ Trajectory recompute_trajectory(const Timeline *t, Arena *a, double max_seconds,
 	refine_undominated(&s.plans);
 	if (t->nops <= REFINED_OPS)
 		refine_plans(t, a, &s.plans, s.limit, work);
+	else if (t->nops <= LARGE_OPS)
+		ease_smallest(&s);
 	tr = pool(&s);
 	arena_free(scratch);
 	return tr;

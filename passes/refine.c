@@ -193,19 +193,24 @@ static bool move(Refine *r)
 
 /* ---- walks ---- */
 
-static void load(Refine *r, const Sketch *p)
+Stages *refine_state(const Timeline *t, Arena *a, const Sketch *p)
 {
-	const Timeline *t = r->t;
-	TPlan plan = { 0 };
+	TPlan plan = { .step = ARENA_ARRAY(a, t->nops + p->n, TStep) };
 
-	arena_reset(r->scratch);
-	plan.step = ARENA_ARRAY(r->scratch, t->nops + p->n, TStep);
 	for (int32_t i = 0, k = 0; i < t->nops; i++) {
 		for (; k < p->n && p->replay[k].before == i; k++)
 			plan.step[plan.nsteps++] = p->replay[k].step;
 		plan.step[plan.nsteps++] = (TStep){ .op = i, .wanted = UINT32_MAX };
 	}
-	r->s = stages_of(t, r->scratch, &plan);
+	return stages_of(t, a, &plan);
+}
+
+static void load(Refine *r, const Sketch *p)
+{
+	const Timeline *t = r->t;
+
+	arena_reset(r->scratch);
+	r->s = refine_state(t, r->scratch, p);
 	r->live = ARENA_ARRAY(r->scratch, t->nops, int64_t);
 	r->movable = ARENA_ARRAY(r->scratch, t->nbufs, int32_t);
 	r->nmovable = 0;

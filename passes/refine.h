@@ -10,6 +10,9 @@ typedef VEC(Sketch) Sketches;
 /* The plan that a state stands for. */
 Sketch refine_sketch(const Stages *s, Arena *a);
 
+/* And back. */
+Stages *refine_state(const Timeline *t, Arena *a, const Sketch *p);
+
 /* Sorts plans and moves those that no other beats in bytes and seconds to the front, fastest first; drops the rest. */
 void refine_undominated(Sketches *plans);
 
