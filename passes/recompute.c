@@ -15,7 +15,8 @@
  * Descents after the first weigh each buffer by a factor of its own and take longer strides (as greedy randomized searches do: Feo and
  * Resende, "Greedy Randomized Adaptive Search Procedures", 1995, here with fixed numbers), within a limit of work: hundreds for a chain
  * of thirty operations, one for a thousand. All their plans are pooled; those that another beats in bytes and seconds are left out. Those of
- * small functions are then the starts of a local search with as much work again (refine.c).
+ * small functions are then the starts of a local search with as much work again (refine.c); of others, what the smallest replays is held again
+ * where a little more memory is enough for that.
  *
  * Looking at a gap costs a walk over what is replayed at its end. What was found is remembered with the gap, from target to target, until the
  * bundle at its end changes, and looked at again before it is dropped. After a drop, sharing is tried for what its bundle makes anew. Many
