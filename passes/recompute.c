@@ -34,6 +34,7 @@
 #include <stdlib.h>
 
 enum { PATIENCE = 16, MOST_DESCENTS = 256, EASE = 256, REFINED_OPS = 150 };
+static const double EASED = 0.9;
 enum { LARGE_OPS = 3000, WORK_AN_OP = 2000, WORK_AN_OP_MORE = 1300, TIRED = 3, TIRED_OF_MANY = 6 };
 enum { GAPS_AT_ONCE = 50000, GAPS_OF_LARGE = 400000 }; /* a round takes more of them, the more there are and the longer a look at all takes */
 
@@ -551,15 +552,18 @@ static void descend(Search *s, double stride)
 	s->work += s->s->work;
 }
 
-/* The smallest plan is one that fell short of its target, and in which nothing has been held again. With a little more room much of it can be. */
+/* The smallest plan is one that fell short of its target, and in which nothing has been held again. With a little more room much of it can be:
+ * a plan that is worth placing where it saves as much as EASED. */
 static void ease_smallest(Search *s)
 {
-	Sketch plan = s->plans.at[s->plans.len - 1];
+	Sketch plan = s->plans.at[s->plans.len - 1], eased;
 
 	begin_at(s, &plan);
 	s->target = plan.live_bytes + (plan.live_bytes + s->t->var_bytes) / EASE;
 	restore(s);
-	vec_push(s->arena, &s->plans, refine_sketch(s->s, s->arena));
+	eased = refine_sketch(s->s, s->arena);
+	if (eased.seconds <= EASED * plan.seconds)
+		vec_push(s->arena, &s->plans, eased);
 }
 
 /* How far below the last peak the next target is, as a share of it. */
