@@ -9,6 +9,7 @@ A figure `extra` is recomputed time: (step with replays) / (step without) - 1.""
 import difflib
 import json
 import os
+import re
 import resource
 import signal
 import statistics
@@ -148,11 +149,23 @@ def traces(tmp):
     return s
 
 
+def published_wholes():
+    """The megabytes that the published shares are of, by trace."""
+    with open(f"{DATA}/traces/README.md") as f:
+        mega = re.search(r"share of ((?:[0-9]+ / )+[0-9]+) MB", f.read()).group(1)
+    return dict(zip(TRACES, (int(m) for m in mega.split(" / "))))
+
+
+def extra_of(p, whole):
+    return p["predicted_step_seconds"] / whole["predicted_step_seconds"] - 1
+
+
 def budgets(tmp):
     s = Section("traces at a share of the unlimited arena, placed: extra",
-                "DTR: published, of live bytes alone; bound: no plan is better, where dlc proves one; at least below DTR, aim 0.6 of it")
-    dtr = published("0.")
-    s.row("trace", "share", "extra", "DTR", "dlc/DTR", "bound", "arena/live", "replays")
+                "DTR: published, of live bytes alone, at a share of more; same bytes: dlc's extra in an arena of as many; "
+                "bound: no plan is better, where dlc proves one; at least below DTR, aim 0.6 of it")
+    dtr, wholes = published("0."), published_wholes()
+    s.row("trace", "share", "extra", "DTR", "dlc/DTR", "same bytes", "bound", "arena/live", "replays")
     for name in TRACES:
         whole = plan(trace(name, tmp), "--no-recompute").json()
         for share in sorted(dtr[name], reverse=True):
@@ -163,10 +176,10 @@ def budgets(tmp):
             if not p:
                 s.row(name, share, "late" if r.late else "none", peer)
                 continue
-            extra = p["predicted_step_seconds"] / whole["predicted_step_seconds"] - 1
-            bound = p.get("step_seconds_bound")
+            extra, bound = extra_of(p, whole), p.get("step_seconds_bound")
+            same = plan(trace(name, tmp), "--mem-budget", str(int(1e6 * wholes[name] * float(share)))).json()
             s.row(name, share, percent(extra), peer if peer == "none" else peer + " %",
-                  "-" if peer == "none" else f"{100 * extra / float(peer):.2f}",
+                  "-" if peer == "none" else f"{100 * extra / float(peer):.2f}", percent(extra_of(same, whole)) if same else "none",
                   "-" if bound is None else percent(bound / whole["predicted_step_seconds"] - 1),
                   f"{p['arena_bytes'] / p['lower_bound_bytes']:.4f}", p["recompute"]["nodes"])
     return s
