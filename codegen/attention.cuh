@@ -22,12 +22,13 @@
 
 /* ---- which keys a query meets ---- */
 
-/* q [B,T,H*D], k and v [B,TK,KV*D] with rows LDQ, LDK, LDV apart; mask [B,TK]. WINDOW 0: none. */
-template <int T_, int TK_, int H_, int KV_, int D_, bool CAUSAL_, int WINDOW_, bool MASK_, int LDQ_, int LDK_, int LDV_, bool WIDE_>
+/* q [B,T,H*D], k and v [B,TK,KV*D] with rows LDQ, LDK, LDV apart; mask [B,TK]. WINDOW 0: none. Rows of dq are LDDQ apart, of dk and dv LDDK. */
+template <int T_, int TK_, int H_, int KV_, int D_, bool CAUSAL_, int WINDOW_, bool MASK_, int LDQ_, int LDK_, int LDV_, int LDDQ_, int LDDK_,
+	  bool WIDE_>
 struct DlHeads {
 	static constexpr int T = T_, TK = TK_, H = H_, KV = KV_, D = D_, WINDOW = WINDOW_;
 	static constexpr bool CAUSAL = CAUSAL_, MASK = MASK_, WIDE = WIDE_;
-	static constexpr int64_t LDQ = LDQ_, LDK = LDK_, LDV = LDV_, LDY = (int64_t)H_ * D_, LDG = (int64_t)KV_ * D_;
+	static constexpr int64_t LDQ = LDQ_, LDK = LDK_, LDV = LDV_, LDY = (int64_t)H_ * D_, LDDQ = LDDQ_, LDDK = LDDK_;
 
 	/* Query i meets the keys [first, last). */
 	static __device__ __forceinline__ int first_key(int i) { return WINDOW && i + 1 > WINDOW ? i + 1 - WINDOW : 0; }
@@ -305,7 +306,7 @@ DL_INLINE void dl_attention_grad_q(const typename X::S *q, const typename X::S *
 	DL_UNROLL
 	for (int i = 0; i < X::R * X::OC; i++)
 		o[i] *= scale;
-	dl_store_rows<X, A::D, A::WIDE>(own, o, dq + first + w0 * A::LDY, A::LDY, A::T - w0, A::D);
+	dl_store_rows<X, A::D, A::WIDE>(own, o, dq + (b * (int64_t)A::T + w0) * A::LDDQ + h * A::D, A::LDDQ, A::T - w0, A::D);
 }
 
 /* dk and dv. One block: M keys of a head of k and v, and one of W / OW parts of their columns (what a lane can add up in registers);
@@ -422,10 +423,10 @@ DL_INLINE void dl_attention_grad_kv(const typename X::S *q, const typename X::S 
 	DL_UNROLL
 	for (int i = 0; i < X::R * X::OC; i++)
 		ok[i] *= scale;
-	const int64_t to = (b * (int64_t)A::TK + w0) * A::LDG + g * A::D + part * X::OW;
+	const int64_t to = (b * (int64_t)A::TK + w0) * A::LDDK + g * A::D + part * X::OW;
 	const int columns = A::D - part * X::OW;
-	dl_store_rows<X, A::D, A::WIDE>(own_k + part * X::OW, ok, dk + to, A::LDG, A::TK - w0, columns);
-	dl_store_rows<X, A::D, A::WIDE>(own_v + part * X::OW, ov, dv + to, A::LDG, A::TK - w0, columns);
+	dl_store_rows<X, A::D, A::WIDE>(own_k + part * X::OW, ok, dk + to, A::LDDK, A::TK - w0, columns);
+	dl_store_rows<X, A::D, A::WIDE>(own_v + part * X::OW, ov, dv + to, A::LDDK, A::TK - w0, columns);
 }
 
 #endif

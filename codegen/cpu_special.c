@@ -222,7 +222,7 @@ static int64_t attention_scratch(const Node *n)
 	int64_t T = padded(dim(n->arg[0], 1), 64), K = padded(dim(n->arg[1], 1), 64);
 	int64_t elems = n->op == OP_attention ? K * Dp * 2 + 32 * 64 + 32 * Dp * 2
 					      : T * (Dp * 3 + 1) + 32 * 64 * 2 + 64 * Dp * 6;
-	if (n->op == OP_attention_grad && is_narrow(n))
+	if (n->op != OP_attention && is_narrow(n))
 		elems += 2 * dim(n->arg[1], 1) * D;
 	return elems * dtype_bytes(real_type(n));
 }
@@ -230,7 +230,7 @@ static int64_t attention_scratch(const Node *n)
 static KernelText attention_text(Arena *a, const Node *n)
 {
 	const Value *q = n->arg[0];
-	bool grad = n->op == OP_attention_grad;
+	bool grad = n->op != OP_attention;
 	int64_t heads = ir_int(n, "heads"), D = dim(q, 2) / heads, T = dim(q, 1),
 		K = dim(n->arg[1], 1), kv = dim(n->arg[1], 2) / D;
 	double scale = ir_float(n, "scale");
@@ -243,13 +243,18 @@ static KernelText attention_text(Arena *a, const Node *n)
 		s = arena_printf(a, "%sa%d, ", s, i);
 	s = n->nargs > operands ? arena_printf(a, "%s(const unsigned char *)a%d, ", s, operands)
 				: arena_printf(a, "%sNULL, ", s);
-	for (int i = 0; i < n->nres; i++)
-		s = arena_printf(a, "%sr%d, ", s, i);
+	long long wide = dim(q, 2), narrow = dim(n->arg[1], 2), all = wide + 2 * narrow;
+	if (n->op == OP_attention)
+		s = arena_printf(a, "%sr0, r1, ", s);
+	else if (n->op == OP_attention_grad)
+		s = arena_printf(a, "%sr0, %lld, r1, r2, %lld, ", s, wide, narrow);
+	else
+		s = arena_printf(a, "%sr0, %lld, r0 + %lld, r0 + %lld, %lld, ", s, all, wide, wide + narrow, all);
 	const char *by = scale == 0 ? arena_printf(a, "1 / __builtin_sqrt(%lld)", (long long)D)
 				    : print_literal(a, DT_F64, scale);
 	const char *call = arena_printf(
 		a, "\t\tdl_%s_%s(u, %swork, %lld, %lld, %lld, %lld, %lld, %d, %lld, (%s)(%s));\n",
-		ir_ops[n->op].name, suffix(n), s, (long long)T, (long long)K, (long long)heads,
+		grad ? "attention_grad" : "attention", suffix(n), s, (long long)T, (long long)K, (long long)heads,
 		(long long)kv, (long long)D, ir_int(n, "causal") != 0,
 		(long long)ir_int(n, "window"), print_ctype(real_type(n)), by);
 	return loop_text(a, n, dim(q, 0) * (grad ? kv : heads),
@@ -371,6 +376,7 @@ KernelText cpu_special_text(Arena *a, const Node *n, const char *arch)
 		return part_sums_text(a, n);
 	case OP_attention:
 	case OP_attention_grad:
+	case OP_attention_grad_qkv:
 		return attention_text(a, n);
 	default:
 		return ir_ops[n->op].kind == K_MATRIX && !has_epilogue(n) ? matrix_text(a, n) : (KernelText){ 0 };
@@ -379,7 +385,7 @@ KernelText cpu_special_text(Arena *a, const Node *n, const char *arch)
 
 int64_t cpu_special_workspace(const Node *n, int threads)
 {
-	if (n->op == OP_attention || n->op == OP_attention_grad)
+	if (n->op == OP_attention || ir_is_attention_grad(n->op))
 		return attention_scratch(n) * threads;
 	if (!n->nargs || !is_narrow(n))
 		return 0;

@@ -183,6 +183,7 @@ KernelText cuda_special_text(Arena *a, const Node *n, const char *arch)
 	case OP_part_sums: return part_sums_text(a, n);
 	case OP_attention:
 	case OP_attention_grad:
+	case OP_attention_grad_qkv:
 	case OP_conv2d:
 	case OP_conv2d_grad_x:
 	case OP_conv2d_grad_w: return tensor_text(a, n, arch);
@@ -195,7 +196,7 @@ int64_t cuda_special_workspace(const Node *n)
 	PlanPrim p;
 	if (n->op == OP_embedding_grad)
 		return embedding_work(n);
-	if (n->op == OP_attention || n->op == OP_attention_grad || (ir_ops[n->op].kind == K_MATRIX && !ir_is_product(n->op)))
+	if (n->op == OP_attention || ir_is_attention_grad(n->op) || (ir_ops[n->op].kind == K_MATRIX && !ir_is_product(n->op)))
 		return cuda_tensor_workspace(n);
 	return cuda_library(n, &p) ? product_workspace(&p) : 0;
 }

@@ -105,13 +105,14 @@ static const char *operands(Arena *a, const Node *n, int first, int count)
 
 typedef struct Heads {
 	int64_t B, T, TK, H, KV, D, window, ld[3];
+	int64_t lddq, lddk; /* rows of dq; of dk and dv */
 	bool causal, mask, wide;
 	float scale;
 } Heads;
 
 static bool describe_heads(const Node *n, Heads *h)
 {
-	bool grad = n->op == OP_attention_grad;
+	bool grad = n->op != OP_attention;
 	const Type *q = &n->arg[0]->type, *k = &n->arg[1]->type;
 	*h = (Heads){ .B = q->dim[0], .T = q->dim[1], .TK = k->dim[1], .H = ir_int(n, "heads"), .window = ir_int(n, "window") };
 	h->D = q->dim[2] / h->H;
@@ -127,6 +128,10 @@ static bool describe_heads(const Node *n, Heads *h)
 			return false;
 	}
 	h->wide = h->wide && h->D % per == 0;
+	h->lddq = n->op == OP_attention_grad_qkv ? n->res[0]->type.dim[2] : q->dim[2];
+	h->lddk = n->op == OP_attention_grad_qkv ? h->lddq : k->dim[2];
+	if (h->lddq > INT_MAX || h->lddk > INT_MAX)
+		return false;
 	double scale = ir_float(n, "scale");
 	h->scale = (float)(scale == 0 ? 1 / sqrt((double)h->D) : scale);
 	if (h->window > h->T + h->TK) /* reaches everything */
@@ -204,9 +209,9 @@ static const char *engine(Arena *a, const Node *n, const Heads *h, const Tiles *
 
 static const char *heads_text(Arena *a, const Heads *h)
 {
-	return arena_printf(a, "DlHeads<%lld, %lld, %lld, %lld, %lld, %d, %lld, %d, %lld, %lld, %lld, %d>", (long long)h->T, (long long)h->TK,
+	return arena_printf(a, "DlHeads<%lld, %lld, %lld, %lld, %lld, %d, %lld, %d, %lld, %lld, %lld, %lld, %lld, %d>", (long long)h->T, (long long)h->TK,
 			    (long long)h->H, (long long)h->KV, (long long)h->D, h->causal, (long long)h->window, h->mask, (long long)h->ld[0],
-			    (long long)h->ld[1], (long long)h->ld[2], h->wide);
+			    (long long)h->ld[1], (long long)h->ld[2], (long long)h->lddq, (long long)h->lddk, h->wide);
 }
 
 /* One launch of a kernel over its operands, which end in the scale. */
@@ -233,11 +238,19 @@ static bool attention_text(Arena *a, const Node *n, int64_t shared, CudaTensor *
 					arena_printf(a, "%s%s%s", operands(a, n, 0, 3), mask, operands(a, n, n->nargs, 2)), out);
 	}
 	const char *mask = h.mask ? operands(a, n, 6, 1) : "nullptr, ", *qkv = operands(a, n, 0, 3);
+	const char *dq = operands(a, n, n->nargs, 1), *dkdv;
+	if (n->nres == 3) {
+		dkdv = operands(a, n, n->nargs + 1, 2);
+	} else {
+		const char *all = operand(a, n, n->nargs);
+		long long k = (long long)(h.H * h.D), v = k + (long long)(h.KV * h.D);
+		dkdv = arena_printf(a, "%s + %lld, %s + %lld, ", all, k, all, v);
+	}
 	const char *dot = place(a, "float", n->nargs + n->nres);
 	return attention_launch(a, n, &h, GRAD_Q, shared,
-				arena_printf(a, "%s%s%s%s%s, ", qkv, operands(a, n, 3, 3), mask, operands(a, n, n->nargs, 1), dot), out) &&
+				arena_printf(a, "%s%s%s%s%s, ", qkv, operands(a, n, 3, 3), mask, dq, dot), out) &&
 	       attention_launch(a, n, &h, GRAD_KV, shared,
-				arena_printf(a, "%s%s%s%s%s, ", qkv, operands(a, n, 4, 2), mask, operands(a, n, n->nargs + 1, 2), dot), out);
+				arena_printf(a, "%s%s%s%s%s, ", qkv, operands(a, n, 4, 2), mask, dkdv, dot), out);
 }
 
 /* ---- convolutions ---- */
@@ -391,7 +404,7 @@ bool cuda_tensor_text(Arena *a, const Node *n, int64_t shared, CudaTensor *out)
 {
 	Conv c;
 	*out = (CudaTensor){ 0 };
-	if (n->op == OP_attention || n->op == OP_attention_grad)
+	if (n->op == OP_attention || ir_is_attention_grad(n->op))
 		return attention_text(a, n, shared, out);
 	if (n->op != OP_conv2d && n->op != OP_conv2d_grad_x && n->op != OP_conv2d_grad_w)
 		return false;
@@ -403,7 +416,7 @@ bool cuda_tensor_text(Arena *a, const Node *n, int64_t shared, CudaTensor *out)
 int64_t cuda_tensor_workspace(const Node *n)
 {
 	Heads h;
-	if (n->op == OP_attention_grad)
+	if (ir_is_attention_grad(n->op))
 		return describe_heads(n, &h) ? h.B * h.H * h.T * dtype_bytes(DT_F32) : 0;
 	bool conv = n->op == OP_conv2d || n->op == OP_conv2d_grad_x || n->op == OP_conv2d_grad_w;
 	return conv ? conv_workspace(n) : 0;

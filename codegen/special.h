@@ -549,7 +549,7 @@ DL_INLINE void FN(attention_grad_head)(const int64_t b, const int64_t h, const S
 				       int64_t ldq, const STORED *k, int64_t ldk, const STORED *v,
 				       int64_t ldv, const STORED *y, const REAL *lse,
 				       const STORED *dy, const unsigned char *mask, STORED *dq,
-				       REAL *sk, REAL *sv, int64_t lds, REAL *work,
+				       int64_t lddq, REAL *sk, REAL *sv, int64_t lds, REAL *work,
 				       DL_ATTENTION_SIZES)
 {
 	enum { QB = FN(QB), KB = FN(KB) };
@@ -620,31 +620,31 @@ DL_INLINE void FN(attention_grad_head)(const int64_t b, const int64_t h, const S
 	}
 	for (int64_t i = 0; i < T; i++)
 		for (int d = 0; d < D; d++)
-			dq[(b * T + i) * ldo + h * D + d] = PUT(gq[i * Dp + d] * scale);
+			dq[(b * T + i) * lddq + h * D + d] = PUT(gq[i * Dp + d] * scale);
 }
 
-/* The heads of q that share head bg of k and v, in order. dk and dv are sums over them, in their
- * places, or in 16 bits in the scratch. */
+/* The heads of q that share head bg of k and v, in order. dk and dv, whose rows are lddk apart, are sums over
+ * them, in their places, or in 16 bits in the scratch. */
 DL_INLINE void FN(attention_grad)(const int64_t bg, const STORED *q, int64_t ldq, const STORED *k,
 				  int64_t ldk, const STORED *v, int64_t ldv, const STORED *y,
 				  const REAL *lse, const STORED *dy, const unsigned char *mask,
-				  STORED *dq, STORED *dk, STORED *dv, REAL *work,
-				  DL_ATTENTION_SIZES)
+				  STORED *dq, int64_t lddq, STORED *dk, STORED *dv, int64_t lddk,
+				  REAL *work, DL_ATTENTION_SIZES)
 {
-	const int64_t heads = H / KV, b = bg / KV, g = bg % KV, ldg = (int64_t)KV * D;
+	const int64_t heads = H / KV, b = bg / KV, g = bg % KV;
 	const int64_t own = DL_ATTENTION_GRAD_SCRATCH(T, (D + 15) / 16 * 16),
-		      each = own + (NARROW ? 2 * TK * D : 0), first = b * TK * ldg + g * D;
+		      each = own + (NARROW ? 2 * TK * D : 0), first = b * TK * lddk + g * D;
 	REAL *const mine = work + each * omp_get_thread_num();
 	REAL *const sk = DL_SUMS(dk + first, mine + own),
 		    *const sv = DL_SUMS(dv + first, mine + own + TK * D);
 	for (int64_t h = g * heads; h < (g + 1) * heads; h++)
 		FN(attention_grad_head)
-		(b, h, q, ldq, k, ldk, v, ldv, y, lse, dy, mask, dq, sk, sv, NARROW ? D : ldg, mine,
-		 T, TK, H, KV, D, causal, window, scale);
+		(b, h, q, ldq, k, ldk, v, ldv, y, lse, dy, mask, dq, lddq, sk, sv, NARROW ? D : lddk,
+		 mine, T, TK, H, KV, D, causal, window, scale);
 	for (int64_t j = 0; NARROW && j < TK; j++)
 		for (int d = 0; d < D; d++) {
-			dk[first + j * ldg + d] = PUT(sk[j * D + d]);
-			dv[first + j * ldg + d] = PUT(sv[j * D + d]);
+			dk[first + j * lddk + d] = PUT(sk[j * D + d]);
+			dv[first + j * lddk + d] = PUT(sv[j * D + d]);
 		}
 }
 

@@ -115,6 +115,11 @@ Value *ir_value(Builder *b, OpCode op, int nargs, Value *const *args, const Attr
 	return ir_node(b, op, nargs, args, attrs, given)->res[0];
 }
 
+bool ir_is_attention_grad(OpCode op)
+{
+	return op == OP_attention_grad || op == OP_attention_grad_qkv;
+}
+
 bool ir_is_product(OpCode op)
 {
 	return op == OP_matmul || op == OP_matmul_bias || op == OP_matmul_gelu_grad || op == OP_matmul_sums;

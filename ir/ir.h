@@ -340,6 +340,8 @@ void ir_set_acc(Module *m, Node *n, Value *acc);
 
 /* A product of matrices, with or without an epilogue: matmul, matmul_bias, matmul_gelu_grad, matmul_sums. */
 bool ir_is_product(OpCode op);
+/* attention_grad, with three results or one. */
+bool ir_is_attention_grad(OpCode op);
 /* part_sums: the first operand whose elements are summed; how many parts a tensor has. */
 enum { IR_PART = 16384 }; /* elements */
 int ir_part_operand(const Node *n);

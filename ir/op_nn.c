@@ -274,6 +274,20 @@ bool t_attention_grad(const Node *n, Type *res, char why[256])
 	return true;
 }
 
+bool t_attention_grad_qkv(const Node *n, Type *res, char why[256])
+{
+	Type part[3];
+	if (!t_attention_grad(n, part, why))
+		return false;
+	if (part[0].dim[1] != part[1].dim[1])
+		return op_fail(why, "needs as many keys as queries, got %s and %s", TYPE_TEXT(&part[0]), TYPE_TEXT(&part[1]));
+	*res = part[0];
+	if (part[1].dim[2] > (INT64_MAX - res->dim[2]) / 2)
+		return op_fail(why, "the result is too large");
+	res->dim[2] += 2 * part[1].dim[2];
+	return type_check(res) || op_fail(why, "the result is too large");
+}
+
 bool g_attention(Builder *b, Node *n, Value *const *dy, Value **dx)
 {
 	if (dy[1]) {

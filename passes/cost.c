@@ -497,6 +497,7 @@ static const struct {
 	[OP_conv2d_grad_w] = { conv_units, COST_conv_w },
 	[OP_attention] = { attention_units, COST_attention },
 	[OP_attention_grad] = { attention_units, COST_attention_grad },
+	[OP_attention_grad_qkv] = { attention_units, COST_attention_grad },
 	[OP_max_pool2d] = { pool_units, COST_pool },
 	[OP_avg_pool2d] = { pool_units, COST_pool },
 	[OP_max_pool2d_grad] = { pool_units, COST_pool_grad },

@@ -207,7 +207,7 @@ static unsigned char *run(Gpu *g, Func *f, const char *name, const char *how)
 static bool rounds_factors(const Case *c)
 {
 	for (const Node *n = c->plain->body->first; n; n = n->next)
-		if (n->op == OP_attention || n->op == OP_attention_grad)
+		if (n->op == OP_attention || ir_is_attention_grad(n->op))
 			return true;
 	return false;
 }

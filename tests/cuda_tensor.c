@@ -90,7 +90,7 @@ static void make_qkv(Builder *b, DType d, const AttentionCase *c, Value **v)
 	}
 }
 
-/* Attention and its gradient. */
+/* Attention and its gradient: side by side where q, k and v are. */
 static Func *make_attention(Test *t, DType d, const AttentionCase *c)
 {
 	Func *f = ir_func(t->m, arena_printf(t->a, "f%d", t->made++));
@@ -105,10 +105,10 @@ static Func *make_attention(Test *t, DType d, const AttentionCase *c)
 	arg[3] = n->res[0];
 	arg[4] = n->res[1];
 	arg[5] = input(&b, "dy", d, 3, y);
-	Node *grad = ir_node(&b, OP_attention_grad, c->mask ? 7 : 6, arg, attr, NULL);
+	Node *grad = ir_node(&b, c->packed ? OP_attention_grad_qkv : OP_attention_grad, c->mask ? 7 : 6, arg, attr, NULL);
 	static const char *const name[] = { "y", "lse", "dq", "dk", "dv" };
-	for (int i = 0; i < 5; i++)
-		ir_output(&b, name[i], i < 2 ? n->res[i] : grad->res[i - 2]);
+	for (int i = 0; i < 2 + grad->nres; i++)
+		ir_output(&b, i == 2 && c->packed ? "dqkv" : name[i], i < 2 ? n->res[i] : grad->res[i - 2]);
 	assert(!b.failed);
 	return f;
 }

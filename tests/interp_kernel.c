@@ -266,6 +266,15 @@ static void attention_row(const Node *n, const Attention *a, int64_t b, int64_t 
 	}
 }
 
+/* Rows of dq, dk and dv, which may lie side by side. */
+static double *grad_row(const Node *n, const Attention *a, int which, int64_t b, int64_t t, int64_t h)
+{
+	int64_t kv = a->kv * a->D, all = a->heads * a->D + 2 * kv, g = h / (a->heads / a->kv);
+	if (n->op == OP_attention_grad)
+		return which ? key_row(n->res[which], a, b, t, h) : head_row(n->res[0], a, b, t, h);
+	return data(n->res[0]) + (b * a->Tq + t) * all + (which ? a->heads * a->D + (which - 1) * kv + g * a->D : h * a->D);
+}
+
 static void attention_grad_row(const Node *n, const Attention *a, int64_t b, int64_t h, int64_t i)
 {
 	const double *q = head_row(n->arg[0], a, b, i, h), *o = head_row(n->arg[3], a, b, i, h);
@@ -279,9 +288,9 @@ static void attention_grad_row(const Node *n, const Attention *a, int64_t b, int
 		double p = exp(a->scale * dot(q, k, a->D) - lse);
 		double ds = p * (dot(go, v, a->D) - delta) * a->scale;
 		for (int64_t d = 0; d < a->D; d++) {
-			head_row(n->res[0], a, b, i, h)[d] += term(a, ds * k[d]);
-			key_row(n->res[1], a, b, j, h)[d] += term(a, ds * q[d]);
-			key_row(n->res[2], a, b, j, h)[d] += term(a, p * go[d]);
+			grad_row(n, a, 0, b, i, h)[d] += term(a, ds * k[d]);
+			grad_row(n, a, 1, b, j, h)[d] += term(a, ds * q[d]);
+			grad_row(n, a, 2, b, j, h)[d] += term(a, p * go[d]);
 		}
 	}
 }
@@ -336,7 +345,8 @@ bool interp_kernel(const Node *n, bool magnitudes)
 	case OP_embedding_grad: embedding_grad(y, x[0], data(x[1])); break;
 	case OP_part_sums: part_sums(n); break;
 	case OP_attention:
-	case OP_attention_grad: attention(n, magnitudes); break;
+	case OP_attention_grad:
+	case OP_attention_grad_qkv: attention(n, magnitudes); break;
 	default: return false;
 	}
 	for (int64_t i = 0; ir_acc(n) && i < type_elems(&y->type); i++)

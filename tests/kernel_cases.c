@@ -332,10 +332,10 @@ static Value *attend(Builder *b, DType d, int64_t T, int64_t C, int64_t heads, b
 	q[3] = n->res[0];
 	q[4] = n->res[1];
 	q[5] = IN("dy", d, 2, T, C);
-	Node *g = ir_node(b, OP_attention_grad, 6, q, attr, NULL);
-	ir_output(b, "dq", g->res[0]);
-	ir_output(b, "dk", g->res[1]);
-	ir_output(b, "dv", g->res[2]);
+	Node *g = ir_node(b, strided ? OP_attention_grad_qkv : OP_attention_grad, 6, q, attr, NULL);
+	static const char *const name[] = { "dq", "dk", "dv" };
+	for (int i = 0; i < g->nres; i++)
+		ir_output(b, g->nres > 1 ? name[i] : "dqkv", g->res[i]);
 	return n->res[0];
 }
 static Value *attend_strided(Builder *b, DType d) { return attend(b, d, 70, 64, 2, true, true); }
