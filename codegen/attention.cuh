@@ -8,15 +8,18 @@
  * that causality or the window rule out are never loaded; a warp skips those that are ruled out for its rows alone, and all where it has no row.
  *
  *     forward     S = q k'; P = exp(S - max) (f32); y += P v (P in 16 bits); y / sum
- *     grad_q      S, P = exp(S - lse); dP = dy v'; dS = P (dP - D); dq += dS k; D = rowsum(dy * y) is written for grad_kv
- *     grad_kv     the same transposed, over the queries of the group's heads in order: dv += P' dy, dk += dS' q
+ *     grad_q      S, P = exp(S - lse); dP = dy v'; dS = P (dP - D); dq += dS k; D = rowsum(dy * y)
+ *     grad_kv     the same transposed, over the queries of the group's heads in order: dv += P' dy, dk += dS' q; D of a tile is
+ *                 computed while the one before is at work
+ *
+ * Both are one launch, so that no processor waits for the last blocks of the first.
  *
  * Backward computes S twice (7 products where one kernel with atomic sums into dq needs 5): so no atomics, and results do not depend on
  * scheduling. All sums have a fixed order.
  *
  * gpt2 124M, 16 bits, B 64, T 1024, 12 heads of 64 (a layer): forward reads q, k, v and writes y: 4 x 96 MiB and 3 MiB of lse, 206 GFLOP
  * of products halved by causality (103, and 6 % for the tiles on the diagonal); k and v come from L2 for all but the first of a head's
- * 8 blocks. Backward: grad_q reads q k v y dy, writes dq: 6 x 96 MiB, 155 GFLOP; grad_kv reads q k v dy, writes dk dv: 6 x 96 MiB, 206 GFLOP. */
+ * 8 blocks. Backward: grad_q reads q k v y dy, writes dq: 6 x 96 MiB, 155 GFLOP; grad_kv reads q k v y dy, writes dk dv: 7 x 96 MiB, 206 GFLOP. */
 #ifndef DL_ATTENTION_CUH
 #define DL_ATTENTION_CUH
 
@@ -184,14 +187,14 @@ DL_INLINE void dl_attention(const typename X::S *q, const typename X::S *k, cons
 /* ---- backward ---- */
 
 /* rowsum(dy * y) of one row by LANES lanes, in all of them. */
-template <class X, class A> DL_INLINE float dl_row_dot(const typename X::S *y, const typename X::S *dy, bool there)
+template <class X, class A, int LANES> DL_INLINE float dl_row_dot(const typename X::S *y, const typename X::S *dy, bool there)
 {
 	typedef typename X::S S;
 	typedef typename X::E E;
 	constexpr int PER = A::WIDE ? 16 / (int)sizeof(S) : 1;
 	float sum = 0.0f;
 	if (there)
-		for (int c = ((int)threadIdx.x & (X::LANES - 1)) * PER; c < A::D; c += X::LANES * PER) {
+		for (int c = ((int)threadIdx.x & (LANES - 1)) * PER; c < A::D; c += LANES * PER) {
 			__align__(16) S a[PER], g[PER];
 			if (A::WIDE) {
 				*(uint4 *)(void *)a = *(const uint4 *)(y + c);
@@ -204,21 +207,20 @@ template <class X, class A> DL_INLINE float dl_row_dot(const typename X::S *y, c
 			for (int e = 0; e < PER; e++)
 				sum = fmaf(E::load(a[e]), E::load(g[e]), sum);
 		}
-	return dl_lanes_sum<X::LANES>(sum);
+	return dl_lanes_sum<LANES>(sum);
 }
 
-/* dq, and D = rowsum(dy * y) to dot [B,H,T]. One block: M queries of a head.
+/* dq. Block number `block`: M queries of a head.
  * Shared memory: q and dy [M] each, k and v [STAGES][N] each; scratch; which keys count. */
 template <class X, class A, int WARPS, int STAGES>
-DL_INLINE void dl_attention_grad_q(const typename X::S *q, const typename X::S *k, const typename X::S *v, const typename X::S *y,
-				   const float *lse, const typename X::S *dy, const unsigned char *mask, typename X::S *dq, float *dot,
-				   float scale)
+DL_INLINE void dl_attention_grad_q(int block, const typename X::S *q, const typename X::S *k, const typename X::S *v, const typename X::S *y,
+				   const float *lse, const typename X::S *dy, const unsigned char *mask, typename X::S *dq, float scale)
 {
 	typedef typename X::S S;
 	typedef typename X::E E;
 	constexpr int M = X::WARP_ROWS * WARPS, N = X::N, THREADS = WARPS * 32, BLOCKS = (A::T + M - 1) / M;
 	const int tid = (int)threadIdx.x, warp = tid / 32;
-	const int bh = (int)blockIdx.x / BLOCKS, i0 = (BLOCKS - 1 - (int)blockIdx.x % BLOCKS) * M;
+	const int bh = block / BLOCKS, i0 = (BLOCKS - 1 - block % BLOCKS) * M;
 	const int b = bh / A::H, h = bh % A::H, g = h / (A::H / A::KV);
 	S *const qs = (S *)dl_shared, *const gs = qs + M * X::ROW, *const ks = gs + M * X::ROW, *const vs = ks + STAGES * N * X::ROW;
 	float *const scratch = (float *)(vs + STAGES * N * X::ROW) + warp * X::SCRATCH;
@@ -249,9 +251,7 @@ DL_INLINE void dl_attention_grad_q(const typename X::S *q, const typename X::S *
 		const int i = w0 + X::row(r);
 		const bool there = i < A::T;
 		top[r] = there ? lse[bh * (int64_t)A::T + i] * DL_LOG2E : 0.0f;
-		sub[r] = dl_row_dot<X, A>(y + first + i * A::LDY, dy + first + i * A::LDY, there);
-		if ((tid & (X::LANES - 1)) == 0 && there)
-			dot[bh * (int64_t)A::T + i] = sub[r];
+		sub[r] = dl_row_dot<X, A, X::LANES>(y + first + i * A::LDY, dy + first + i * A::LDY, there);
 	}
 	const float by = scale * DL_LOG2E;
 	S *const own = qs + warp * X::WARP_ROWS * X::ROW, *const own_g = gs + warp * X::WARP_ROWS * X::ROW;
@@ -309,20 +309,20 @@ DL_INLINE void dl_attention_grad_q(const typename X::S *q, const typename X::S *
 	dl_store_rows<X, A::D, A::WIDE>(own, o, dq + (b * (int64_t)A::T + w0) * A::LDDQ + h * A::D, A::LDDQ, A::T - w0, A::D);
 }
 
-/* dk and dv. One block: M keys of a head of k and v, and one of W / OW parts of their columns (what a lane can add up in registers);
+/* dk and dv. Block number `number`: M keys of a head of k and v, and one of W / OW parts of their columns (what a lane can add up in registers);
  * the queries of the heads that share it, one head after another.
  * Shared memory: k and v [M] each, q and dy [STAGES][N] each; scratch; lse and D, [2][N] each. */
 template <class X, class A, int WARPS, int STAGES>
-DL_INLINE void dl_attention_grad_kv(const typename X::S *q, const typename X::S *k, const typename X::S *v, const float *lse,
-				    const typename X::S *dy, const unsigned char *mask, typename X::S *dk, typename X::S *dv,
-				    const float *dot, float scale)
+DL_INLINE void dl_attention_grad_kv(int number, const typename X::S *q, const typename X::S *k, const typename X::S *v,
+				    const typename X::S *y, const float *lse, const typename X::S *dy, const unsigned char *mask,
+				    typename X::S *dk, typename X::S *dv, float scale)
 {
 	typedef typename X::S S;
 	typedef typename X::E E;
 	constexpr int M = X::WARP_ROWS * WARPS, N = X::N, THREADS = WARPS * 32, BLOCKS = (A::TK + M - 1) / M;
-	constexpr int PARTS = X::W / X::OW, HEADS = A::H / A::KV;
-	const int tid = (int)threadIdx.x, warp = tid / 32, part = (int)blockIdx.x % PARTS;
-	const int block = (int)blockIdx.x / PARTS, bg = block / BLOCKS, j0 = block % BLOCKS * M;
+	constexpr int PARTS = X::W / X::OW, HEADS = A::H / A::KV, DOTS = THREADS / N; /* DOTS: threads for D of a query */
+	const int tid = (int)threadIdx.x, warp = tid / 32, part = number % PARTS;
+	const int block = number / PARTS, bg = block / BLOCKS, j0 = block % BLOCKS * M;
 	const int b = bg / A::KV, g = bg % A::KV;
 	S *const ks = (S *)dl_shared, *const vs = ks + M * X::ROW, *const qs = vs + M * X::ROW, *const gs = qs + STAGES * N * X::ROW;
 	float *const scratch = (float *)(gs + STAGES * N * X::ROW) + warp * X::SCRATCH;
@@ -338,8 +338,12 @@ DL_INLINE void dl_attention_grad_kv(const typename X::S *q, const typename X::S 
 		dl_load_rows<E, N, X::W, A::D, THREADS, A::WIDE>(gs + stage * N * X::ROW, dy + at * A::LDY + h * A::D, A::LDY, A::T - i);
 		dl_copy_commit();
 	};
-	const auto number = [&](const float *of, int h, int i) {
-		return tid < N && i + tid < A::T ? of[(b * (int64_t)A::H + h) * A::T + i + tid] : 0.0f;
+	const auto top_of = [&](int h, int i) {
+		return tid < N && i + tid < A::T ? lse[(b * (int64_t)A::H + h) * A::T + i + tid] : 0.0f;
+	};
+	const auto sub_of = [&](int h, int i) {
+		const int64_t at = (b * (int64_t)A::T + i + tid / DOTS) * A::LDY + h * A::D;
+		return dl_row_dot<X, A, DOTS>(y + at, dy + at, i + tid / DOTS < A::T);
 	};
 
 	float ok[X::R * X::OC], ov[X::R * X::OC];
@@ -357,10 +361,11 @@ DL_INLINE void dl_attention_grad_kv(const typename X::S *q, const typename X::S 
 	int h = g * HEADS, i0 = begin, stage = 0; /* the tile at hand */
 	if (begin < end) {
 		fetch(0, h, begin);
-		if (tid < N) {
-			tops[tid] = number(lse, h, begin) * DL_LOG2E;
-			subs[tid] = number(dot, h, begin);
-		}
+		const float sub = sub_of(h, begin);
+		if (tid < N)
+			tops[tid] = top_of(h, begin) * DL_LOG2E;
+		if (tid % DOTS == 0)
+			subs[tid / DOTS] = sub;
 	}
 	S *const own_k = ks + warp * X::WARP_ROWS * X::ROW, *const own_v = vs + warp * X::WARP_ROWS * X::ROW;
 	dl_copy_wait();
@@ -375,7 +380,7 @@ DL_INLINE void dl_attention_grad_kv(const typename X::S *q, const typename X::S 
 		more = next_h < (g + 1) * HEADS;
 		if (STAGES == 2 && more)
 			fetch(stage ^ 1, next_h, next_i);
-		const float next_top = more ? number(lse, next_h, next_i) : 0.0f, next_sub = more ? number(dot, next_h, next_i) : 0.0f;
+		const float next_top = more ? top_of(next_h, next_i) : 0.0f, next_sub = more ? sub_of(next_h, next_i) : 0.0f;
 		if ((A::TK % M == 0 || w0 < A::TK) && !A::none_meets(i0, i0 + N - 1, w0, w1)) {
 			float s[X::R * X::C], p[X::R * X::C];
 			X::scores(s, held_k, own_k, qs + at);
@@ -413,10 +418,10 @@ DL_INLINE void dl_attention_grad_kv(const typename X::S *q, const typename X::S 
 		h = next_h;
 		i0 = next_i;
 		stage ^= 1;
-		if (tid < N) {
+		if (tid < N)
 			tops[stage * N + tid] = next_top * DL_LOG2E;
-			subs[stage * N + tid] = next_sub;
-		}
+		if (tid % DOTS == 0)
+			subs[stage * N + tid / DOTS] = next_sub;
 		dl_copy_wait();
 		__syncthreads();
 	}

@@ -188,14 +188,14 @@ static int64_t attention_shared(const Node *n, const Heads *h, Product p, const 
 	return own + stages + scratch + (p == GRAD_KV ? 4 * t->n * 4 : h->mask ? 2 * t->n : 0);
 }
 
-static const Tiles *choose_tiles(const Node *n, const Heads *h, Product p, int64_t shared)
+/* warps: that it must have; 0: any. NULL: no row fits. */
+static const Tiles *choose_tiles(const Node *n, const Heads *h, Product p, int64_t shared, int warps)
 {
 	const Tiles *t = narrow(n) ? narrow_tiles[p] : wide_tiles[p];
 	bool plain = !h->mask && !h->window;
-	while (t->width && (t->width < h->D || (t->plain && !plain) || attention_shared(n, h, p, t) > shared))
+	while (t->width && (t->width < h->D || (t->plain && !plain) || (warps && t->warps != warps) || attention_shared(n, h, p, t) > shared))
 		t++;
-	assert(t->width && "the last row fits everywhere");
-	return t;
+	return t->width ? t : NULL;
 }
 
 static const char *engine(Arena *a, const Node *n, const Heads *h, const Tiles *t)
@@ -214,17 +214,52 @@ static const char *heads_text(Arena *a, const Heads *h)
 			    (long long)h->ld[1], (long long)h->ld[2], (long long)h->lddq, (long long)h->lddk, h->wide);
 }
 
-/* One launch of a kernel over its operands, which end in the scale. */
-static bool attention_launch(Arena *a, const Node *n, const Heads *h, Product p, int64_t shared, const char *args, CudaTensor *out)
+static int64_t attention_grid(const Node *n, const Heads *h, Product p, const Tiles *t)
+{
+	return h->B * (p == GRAD_KV ? h->KV : h->H) * blocks(p == GRAD_KV ? h->TK : h->T, block_rows(n, t)) * t->parts;
+}
+
+/* The call of a kernel over its operands, which end in the scale. */
+static const char *attention_call(Arena *a, const Node *n, const Heads *h, Product p, const Tiles *t, const char *args)
 {
 	static const char *const name[] = { "dl_attention", "dl_attention_grad_q", "dl_attention_grad_kv" };
-	const Tiles *t = choose_tiles(n, h, p, shared);
-	int64_t grid = h->B * (p == GRAD_KV ? h->KV : h->H) * blocks(p == GRAD_KV ? h->TK : h->T, block_rows(n, t)) * t->parts;
-	const char *body = arena_printf(a, "\t%s<%s,\n\t\t%s, %d, %d>(\n\t\t%s%s);\n", name[p], engine(a, n, h, t), heads_text(a, h), t->warps,
-					t->stages, args, print_literal(a, DT_F32, (double)h->scale));
+	return arena_printf(a, "\t%s<%s,\n\t\t%s, %d, %d>(\n\t\t%s%s);\n", name[p], engine(a, n, h, t), heads_text(a, h), t->warps, t->stages, args,
+			    print_literal(a, DT_F32, (double)h->scale));
+}
+
+static bool attention_launch(Arena *a, const Node *n, const Tiles *t, int64_t grid, int64_t shared, const char *body, CudaTensor *out)
+{
 	/* Blocks of a processor that are enough: the compiler else spills a little to fit more of them. */
 	const char *bounds = arena_printf(a, "%d, %d", t->warps * 32, narrow(n) ? 2 : 1);
-	return add_bounded(a, out, n, grid, t->warps * 32, attention_shared(n, h, p, t), bounds, body);
+	return add_bounded(a, out, n, grid, t->warps * 32, shared, bounds, body);
+}
+
+/* dk and dv, whose blocks take longer, and then dq in one grid. */
+static bool attention_grad_text(Arena *a, const Node *n, const Heads *h, int64_t shared, CudaTensor *out)
+{
+	const Tiles *q = NULL, *kv = NULL;
+	for (int warps = 8; warps > 0 && !(q && kv); warps /= 2) {
+		q = choose_tiles(n, h, GRAD_Q, shared, warps);
+		kv = choose_tiles(n, h, GRAD_KV, shared, warps);
+	}
+	assert(q && kv && "the last rows fit everywhere");
+	int64_t first = attention_grid(n, h, GRAD_KV, kv), grid = first + attention_grid(n, h, GRAD_Q, q);
+	int64_t shared_q = attention_shared(n, h, GRAD_Q, q), shared_kv = attention_shared(n, h, GRAD_KV, kv);
+	const char *mask = h->mask ? operands(a, n, 6, 1) : "nullptr, ", *from = arena_printf(a, "%s%s%s", operands(a, n, 0, 3), operands(a, n, 3, 3), mask);
+	const char *dq = operands(a, n, n->nargs, 1), *dkdv;
+	if (n->nres == 3) {
+		dkdv = operands(a, n, n->nargs + 1, 2);
+	} else {
+		const char *all = operand(a, n, n->nargs);
+		long long k = (long long)(h->H * h->D), v = k + (long long)(h->KV * h->D);
+		dkdv = arena_printf(a, "%s + %lld, %s + %lld, ", all, k, all, v);
+	}
+	if (grid > INT_MAX)
+		return false;
+	const char *of_kv = attention_call(a, n, h, GRAD_KV, kv, arena_printf(a, "(int)blockIdx.x, %s%s", from, dkdv));
+	const char *of_q = attention_call(a, n, h, GRAD_Q, q, arena_printf(a, "(int)blockIdx.x - %lld, %s%s", (long long)first, from, dq));
+	return attention_launch(a, n, q, grid, shared_q > shared_kv ? shared_q : shared_kv,
+				arena_printf(a, "\tif (blockIdx.x < %lld)\n%s\telse\n%s", (long long)first, of_kv, of_q), out);
 }
 
 static bool attention_text(Arena *a, const Node *n, int64_t shared, CudaTensor *out)
@@ -232,25 +267,14 @@ static bool attention_text(Arena *a, const Node *n, int64_t shared, CudaTensor *
 	Heads h;
 	if (!describe_heads(n, &h))
 		return false;
-	if (n->op == OP_attention) {
-		const char *mask = h.mask ? operands(a, n, 3, 1) : "nullptr, ";
-		return attention_launch(a, n, &h, FORWARD, shared,
-					arena_printf(a, "%s%s%s", operands(a, n, 0, 3), mask, operands(a, n, n->nargs, 2)), out);
-	}
-	const char *mask = h.mask ? operands(a, n, 6, 1) : "nullptr, ", *qkv = operands(a, n, 0, 3);
-	const char *dq = operands(a, n, n->nargs, 1), *dkdv;
-	if (n->nres == 3) {
-		dkdv = operands(a, n, n->nargs + 1, 2);
-	} else {
-		const char *all = operand(a, n, n->nargs);
-		long long k = (long long)(h.H * h.D), v = k + (long long)(h.KV * h.D);
-		dkdv = arena_printf(a, "%s + %lld, %s + %lld, ", all, k, all, v);
-	}
-	const char *dot = place(a, "float", n->nargs + n->nres);
-	return attention_launch(a, n, &h, GRAD_Q, shared,
-				arena_printf(a, "%s%s%s%s%s, ", qkv, operands(a, n, 3, 3), mask, dq, dot), out) &&
-	       attention_launch(a, n, &h, GRAD_KV, shared,
-				arena_printf(a, "%s%s%s%s%s, ", qkv, operands(a, n, 4, 2), mask, dkdv, dot), out);
+	if (n->op != OP_attention)
+		return attention_grad_text(a, n, &h, shared, out);
+	const Tiles *t = choose_tiles(n, &h, FORWARD, shared, 0);
+	assert(t && "the last row fits everywhere");
+	const char *mask = h.mask ? operands(a, n, 3, 1) : "nullptr, ";
+	const char *args = arena_printf(a, "%s%s%s", operands(a, n, 0, 3), mask, operands(a, n, n->nargs, 2));
+	return attention_launch(a, n, t, attention_grid(n, &h, FORWARD, t), attention_shared(n, &h, FORWARD, t),
+				attention_call(a, n, &h, FORWARD, t, args), out);
 }
 
 /* ---- convolutions ---- */
@@ -415,9 +439,6 @@ bool cuda_tensor_text(Arena *a, const Node *n, int64_t shared, CudaTensor *out)
 
 int64_t cuda_tensor_workspace(const Node *n)
 {
-	Heads h;
-	if (ir_is_attention_grad(n->op))
-		return describe_heads(n, &h) ? h.B * h.H * h.T * dtype_bytes(DT_F32) : 0;
 	bool conv = n->op == OP_conv2d || n->op == OP_conv2d_grad_x || n->op == OP_conv2d_grad_w;
 	return conv ? conv_workspace(n) : 0;
 }
