@@ -342,8 +342,9 @@ DL_INLINE void dl_attention_grad_kv(int number, const typename X::S *q, const ty
 		return tid < N && i + tid < A::T ? lse[(b * (int64_t)A::H + h) * A::T + i + tid] : 0.0f;
 	};
 	const auto sub_of = [&](int h, int i) {
-		const int64_t at = (b * (int64_t)A::T + i + tid / DOTS) * A::LDY + h * A::D;
-		return dl_row_dot<X, A, DOTS>(y + at, dy + at, i + tid / DOTS < A::T);
+		const int row = i + dl_thread_again() / DOTS;
+		const int64_t at = (b * (int64_t)A::T + row) * A::LDY + h * A::D;
+		return dl_row_dot<X, A, DOTS>(y + at, dy + at, row < A::T);
 	};
 
 	float ok[X::R * X::OC], ov[X::R * X::OC];

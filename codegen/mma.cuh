@@ -29,6 +29,7 @@ extern __shared__ __align__(16) unsigned char dl_shared[];
 #define dl_copy_commit dl_sim_cp_async_commit
 #define dl_copy_wait() dl_sim_cp_async_wait(0)
 
+DL_INLINE int dl_thread_again(void) { return (int)threadIdx.x; }
 DL_INLINE float dl_exp2(float x) { return exp2f(x); }
 DL_INLINE float dl_log2(float x) { return log2f(x); }
 DL_INLINE uint32_t dl_pack2_bf16(float lo, float hi)
@@ -41,6 +42,14 @@ DL_INLINE uint32_t dl_pack2_f16(float lo, float hi)
 }
 
 #else
+
+/* threadIdx.x, read where it stands: what is computed from it is not kept in registers from trip to trip of a loop. */
+DL_INLINE int dl_thread_again(void)
+{
+	int t;
+	asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
+	return t;
+}
 
 /* d += a b, f32 sums. */
 #define DL_MMA(name, type)                                                                                          \
