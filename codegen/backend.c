@@ -62,6 +62,8 @@ static bool accumulates(const Node *n)
 static bool cuda_epilogue(const Node *n, OpCode op)
 {
 	PlanPrim p;
+	if (op == OP_attention_grad_qkv)
+		return true;
 	if (!cuda_library(n, &p) || p.ndim != 2 || p.dtype == PD_F64)
 		return false;
 	if (op == OP_matmul_sums && p.dtype != PD_F32 && p.out != PD_F32)

@@ -66,14 +66,14 @@ static bool joins_gradients(const Node *n, const int32_t *users)
 }
 
 /* now: by Value.id, what stands for it from now on. */
-static bool join_gradients(Func *f, Block *block, const int32_t *users, Value **now)
+static bool join_gradients(Func *f, const Capabilities *caps, Block *block, const int32_t *users, Value **now)
 {
 	bool changed = false;
 
 	for (Node *n = block->first; n; n = n->next) {
 		if (n->op == OP_loop)
-			changed |= join_gradients(f, n->body, users, now);
-		if (!joins_gradients(n, users))
+			changed |= join_gradients(f, caps, n->body, users, now);
+		if (!joins_gradients(n, users) || !caps->epilogue(n->arg[0]->def, OP_attention_grad_qkv))
 			continue;
 		Node *grad = n->arg[0]->def;
 		Builder b = ir_builder(f->module, block);
@@ -103,7 +103,7 @@ void place_strided_views(Func *f, const Capabilities *caps)
 	count_users(f->body, users, strided);
 	mark_block(f->body, users, strided);
 	Value **now = ARENA_ARRAY(scratch, nvalues, Value *);
-	if (join_gradients(f, f->body, users, now)) {
+	if (caps->epilogue && join_gradients(f, caps, f->body, users, now)) {
 		ir_replace_all(f->body, now, nvalues);
 		ir_dce(f);
 	}

@@ -40,7 +40,8 @@ typedef struct Capabilities {
 	bool (*fusable)(const Node *n);
 	/* True where the product `n` (OPF_ACC) can be added to a sum as it is computed, in place; NULL: none can. */
 	bool (*accumulates)(const Node *n);
-	/* True where the product `n` (matmul) can be computed as `op`, which does more (ir_is_product); NULL: none can. */
+	/* True where the product `n` (matmul) can be computed as `op`, which does more (ir_is_product), and attention_grad as attention_grad_qkv;
+	 * NULL: none can. */
 	bool (*epilogue)(const Node *n, OpCode op);
 	/* True where a kernel that reduces along rows, so many of a length, can also make so many f32 sums over them (fuse_columns.c); NULL: none
 	 * can. */
