@@ -206,9 +206,11 @@ static DType read_stored(Train *t)
 
 	if (e && e->kind != E_POISON)
 		name = e->kind == E_NAME || e->kind == E_STR ? e->s : "?";
-	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-		if (!strcmp(name, types[i].name) || !strcmp(name, types[i].same))
+	for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+		bool wide = types[i].type == DT_F64 && strcmp(settings_precision(t->f), "fp64") != 0;
+		if (!wide && (!strcmp(name, types[i].name) || !strcmp(name, types[i].same)))
 			return types[i].type;
+	}
 	if (front_error(t->f, &t->frame, e->span, "unknown type '%s' of frozen parameters", name))
 		diag_hint(t->f->diag, "there are fp32, bf16 and fp16");
 	return DT_F32;

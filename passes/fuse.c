@@ -884,11 +884,20 @@ static void index_users(Fuse *f)
 		count_uses(f, n, n->pos, true, fill);
 }
 
+static bool has_backward(const Block *b)
+{
+	for (const Node *n = b->first; n; n = n->next)
+		if (n->flags & NF_BACKWARD || (n->op == OP_loop && has_backward(n->body)))
+			return true;
+	return false;
+}
+
 /* Numbers the function anew: earlier blocks have new values. */
 static void fuse_block(Func *fn, PassCtx *cx, Block *b)
 {
 	Arena *scratch = arena_new();
 	Fuse f = { .m = fn->module, .cx = cx, .a = scratch, .block = b };
+	f.replays = has_backward(fn->body);
 	f.nnodes = ir_number(fn, &f.nvalues);
 	f.node = ARENA_ARRAY(scratch, f.nnodes, Node *);
 	f.group = ARENA_ARRAY(scratch, f.nnodes, Group *);

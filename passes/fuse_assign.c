@@ -127,8 +127,8 @@ bool fuse_assigns_hold(const Fuse *f, const Group *a, const Group *b, const Node
 	int32_t key = a ? a->key : b->key;
 	if (!assigns)
 		return true;
-	if (!(key & (NF_OPTIMIZER | NF_BATCH_STATS)))
-		return false; /* replays of forward kernels must have no side effect */
+	if (f->replays && !(key & (NF_OPTIMIZER | NF_BATCH_STATS)))
+		return false; /* replays must have no side effect */
 	Kernel k = { .f = f };
 	size_t i = 0, j = 0;
 	for (const Node *x; (x = next_member(a, &i, b, &j));)

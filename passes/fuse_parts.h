@@ -46,6 +46,7 @@ typedef struct Fuse {
 	bool *squeezed;	      /* by position: made from a reduction without `keep` in its group */
 	uint32_t *mark;	      /* by position */
 	uint32_t stamp;
+	bool replays; /* the function has a backward pass, for which forward kernels may run again */
 	Value **map; /* value -> its replacement after fusing, shared by all blocks of the function
 		      */
 } Fuse;

@@ -92,8 +92,10 @@ static bool place_one_sample(Planner *p)
 
 		if (bytes < 0)
 			return false;
-		if (bytes > p->floor)
+		if (bytes > p->floor) {
 			p->floor = bytes;
+			p->floor_func = one_sample[i];
+		}
 	}
 	return true;
 }
@@ -165,19 +167,24 @@ static void materialize(Planner *p, const Choice *c)
 	show(p, "offsets", f);
 }
 
-static void say_too_small(Planner *p, const PlanSummary *s)
+static void say_too_small(Planner *p, const Choice *least, const PlanSummary *s)
 {
 	Diag *d = p->m->diag;
 	const PlanBytes *b = &s->peak;
+	int64_t step = candidate_bytes(least->candidate, least->plan);
+	int64_t live = b->parameters + b->optimizer + b->gradients + b->activations + b->workspace + b->io;
 
 	diag_error(d, NO_SPAN, "a budget of %lld bytes is too small: the smallest feasible is %lld bytes",
 	           (long long)p->o->budget, (long long)s->min_budget_bytes);
+	if (p->floor_func && step < p->floor)
+		diag_note(d, NO_SPAN, "so many are for '%s', of one sample; a training step could do with %lld",
+		          p->floor_func, (long long)step);
 	diag_note(d, NO_SPAN,
-	          "at its peak: parameters %lld, optimizer %lld, gradients %lld, activations %lld, workspace %lld, "
-	          "input %lld bytes (micro-batch %lld of %lld)",
-	          (long long)b->parameters, (long long)b->optimizer, (long long)b->gradients,
-	          (long long)b->activations, (long long)b->workspace, (long long)b->io,
-	          (long long)s->micro_batch, (long long)s->batch);
+	          "at %s peak: parameters %lld, optimizer %lld, gradients %lld, activations %lld, workspace %lld, "
+	          "input %lld, gaps %lld bytes (micro-batch %lld of %lld)",
+	          step < p->floor ? "the step's" : "its", (long long)b->parameters, (long long)b->optimizer,
+	          (long long)b->gradients, (long long)b->activations, (long long)b->workspace, (long long)b->io,
+	          (long long)(step - live), (long long)s->micro_batch, (long long)s->batch);
 }
 
 /* ---- from the top ---- */
@@ -202,7 +209,7 @@ static PlannerResult run(Planner *p, PlanSummary *out, PlanStudy *study)
 	if (study)
 		study->point = study_curve(p, least, false, &study->npoints);
 	if (!chosen) {
-		say_too_small(p, out);
+		say_too_small(p, least, out);
 		return PLAN_TOO_SMALL;
 	}
 	if (study)

@@ -36,6 +36,7 @@ typedef struct Planner {
 	Choice *choice; /* fastest first */
 	size_t nchoices;
 	int64_t floor;  /* what init and the one-sample functions need */
+	const char *floor_func; /* the one of them that needs most; NULL: the variables alone */
 	int64_t work;   /* for the search of each candidate */
 } Planner;
 

@@ -271,18 +271,33 @@ static int64_t number_of(const char *name)
 	return strcmp(end, ".safetensors") ? -1 : n;
 }
 
+/* A checkpoint written later is newer, whatever its number: the folder may hold those of a longer run. */
+static bool is_older(const struct stat *a, int64_t number_a, const struct stat *b, int64_t number_b)
+{
+	if (a->st_mtim.tv_sec != b->st_mtim.tv_sec)
+		return a->st_mtim.tv_sec < b->st_mtim.tv_sec;
+	if (a->st_mtim.tv_nsec != b->st_mtim.tv_nsec)
+		return a->st_mtim.tv_nsec < b->st_mtim.tv_nsec;
+	return number_a < number_b;
+}
+
 void checkpoint_prune(const char *dir, int64_t keep)
 {
 	for (;;) {
 		DIR *d = opendir(dir);
-		int64_t oldest = INT64_MAX, count = 0;
+		int64_t oldest = -1, count = 0;
+		struct stat of_oldest = { 0 }, st;
 		char path[4096];
 		if (!d)
 			return;
 		for (const struct dirent *e = readdir(d); e; e = readdir(d)) {
 			int64_t n = number_of(e->d_name);
-			count += n >= 0;
-			oldest = n >= 0 && n < oldest ? n : oldest;
+			if (n < 0 || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW))
+				continue;
+			if (count++ == 0 || is_older(&st, n, &of_oldest, oldest)) {
+				oldest = n;
+				of_oldest = st;
+			}
 		}
 		closedir(d);
 		snprintf(path, sizeof path, "%s/step-%" PRId64 ".safetensors", dir, oldest);

@@ -34,7 +34,7 @@ int checkpoint_folder(const char *dir, Fail *f);
  * renamed. After a failure or a kill at any moment the files of before are whole. */
 bool checkpoint_save(Checkpoint *c, Device *d, const CheckpointState *s, const char *dir,
 		     unsigned names, Fail *f);
-/* Removes all but the `keep` newest DIR/step-N.safetensors. */
+/* Removes all but the `keep` DIR/step-N.safetensors that were written last. */
 void checkpoint_prune(const char *dir, int64_t keep);
 
 /* A file, or a folder's last.safetensors. Restores every variable and the state; strict: another

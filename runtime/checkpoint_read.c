@@ -5,6 +5,8 @@
 
 #include "safetensors.h"
 
+#include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +24,47 @@ static void check_var(const TensorFile *x, const PlanVar *v, Faults *faults)
 	tensor_shape_text(t->dtype, t->ndim, t->dim, found);
 	if (!tensor_like(t, v) || t->dtype != v->dtype)
 		fault(faults, "'%s' is %s, expected %s", v->name, found, want);
+}
+
+/* A metadata entry that is a whole number of at most `most` and nothing else. */
+static uint64_t whole_number(const TensorFile *x, const char *key, uint64_t most, Faults *faults)
+{
+	const char *text = tensors_metadata(x, key);
+	char *end = NULL;
+	errno = 0;
+	unsigned long long v = text && *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
+	if (!end || *end || errno || v > most)
+		fault(faults, "its '%s' is %s%s%s, expected a whole number", key, text ? "'" : "", text ? text : "missing", text ? "'" : "");
+	return v;
+}
+
+static void read_best(const TensorFile *x, CheckpointState *s, Faults *faults)
+{
+	const char *loss = tensors_metadata(x, "best_loss");
+	char *end = NULL;
+	s->best_step = -1;
+	if (!loss && !tensors_metadata(x, "best_step") && !tensors_metadata(x, "evals_since_best"))
+		return;
+	s->best_loss = loss ? strtod(loss, &end) : 0;
+	if (!end || end == loss || *end || isnan(s->best_loss))
+		fault(faults, "its 'best_loss' is '%s', expected a number", loss ? loss : "");
+	s->best_step = (int64_t)whole_number(x, "best_step", INT64_MAX, faults);
+	s->evals_since_best = (int64_t)whole_number(x, "evals_since_best", INT64_MAX, faults);
+}
+
+/* What the file says of the run beside its variables. */
+static CheckpointState read_state(const TensorFile *x, Faults *faults)
+{
+	CheckpointState s = { .step = (int64_t)whole_number(x, "step", INT64_MAX / 2, faults),
+			      .seed = whole_number(x, "seed", UINT64_MAX, faults) };
+	const char *shuffle = tensors_metadata(x, "shuffle");
+	s.shuffle = strcmp(shuffle, "true") == 0;
+	if (!s.shuffle && strcmp(shuffle, "false") != 0)
+		fault(faults, "its 'shuffle' is '%s', expected true or false", shuffle);
+	if (!tensors_metadata(x, "data_hash"))
+		fault(faults, "its 'data_hash' is missing");
+	read_best(x, &s, faults);
+	return s;
 }
 
 bool checkpoint_resume(Device *d, const char *path, CheckpointState *s, Fail *f)
@@ -51,23 +94,13 @@ bool checkpoint_resume(Device *d, const char *path, CheckpointState *s, Fail *f)
 	if (!faults.n && strcmp(fingerprint, plan->fingerprint))
 		fault(&faults, "its fingerprint is %s (model '%s'), expected %s (model '%s')",
 		      fingerprint, model ? model : "?", plan->fingerprint, plan->model);
+	CheckpointState state = read_state(&x, &faults);
 	bool ok = faults_finish(&faults);
 	for (int i = 0; ok && i < plan->nvars; i++)
 		ok = device_write(d, plan->vars[i].offset, plan->vars[i].bytes,
 				  tensors_find(&x, plan->vars[i].name)->data, f);
-	if (ok) {
-		const char *loss = tensors_metadata(&x, "best_loss"), *best = tensors_metadata(&x, "best_step"),
-			   *since = tensors_metadata(&x, "evals_since_best");
-		*s = (CheckpointState){ .step = strtoll(step, NULL, 10),
-					.seed = strtoull(seed, NULL, 10),
-					.shuffle = strcmp(shuffle, "true") == 0,
-					.best_step = -1 };
-		if (loss && best && since) {
-			s->best_loss = strtod(loss, NULL);
-			s->best_step = strtoll(best, NULL, 10);
-			s->evals_since_best = strtoll(since, NULL, 10);
-		}
-	}
+	if (ok)
+		*s = state;
 	tensors_close(&x);
 	return ok;
 }

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { REPLAY_MAX = 2000, SKIPS_MAX = 10 };
@@ -54,6 +55,7 @@ typedef struct Session {
 	char out[4096];
 	int metrics; /* file descriptor, or -1 */
 	int folder;  /* holds the output folder for this run */
+	bool best_here; /* the best state is in that folder */
 	int64_t total, eval_every, save_every, keep, early_stop;
 	bool save_best;
 	Events *events;    /* TensorBoard's; NULL: none */
@@ -72,24 +74,43 @@ static int64_t choose(int64_t given, const Plan *plan, const char *key, double d
 	return given >= 0 ? given : (int64_t)trainer_setting(plan, key, dflt);
 }
 
+/* The folder of a checkpoint's path; false: too long. */
+static bool folder_of(char out[4096], const char *checkpoint)
+{
+	if (snprintf(out, 4096, "%s", checkpoint) > 3800)
+		return false;
+	size_t n = strlen(out);
+	char *slash = strrchr(out, '/');
+	if (n <= 12 || strcmp(out + n - 12, ".safetensors") != 0)
+		return true;
+	if (slash && slash != out)
+		*slash = 0;
+	else
+		snprintf(out, 4096, "%s", slash ? "/" : ".");
+	return true;
+}
+
 /* Takes --out, else the folder of the resumed checkpoint, else TRAINER.run. */
 static bool choose_folder(Session *s, Fail *f)
 {
-	const char *given = s->o->out ? s->o->out : s->o->resume;
 	char name[256];
 	default_folder(name);
-	if (snprintf(s->out, sizeof s->out, "%s", given ? given : name) > 3800)
+	bool fits = !s->o->out && s->o->resume ? folder_of(s->out, s->o->resume)
+					       : snprintf(s->out, sizeof s->out, "%s", s->o->out ? s->o->out : name) <= 3800;
+	if (!fits)
 		return fail(f, EXIT_FILES, "the output folder's path is too long");
-	size_t n = strlen(s->out);
-	if (!s->o->out && n > 12 && !strcmp(s->out + n - 12, ".safetensors")) {
-		char *slash = strrchr(s->out, '/');
-		if (slash && slash != s->out)
-			*slash = 0;
-		else
-			snprintf(s->out, sizeof s->out, "%s", slash ? "/" : ".");
-	}
 	s->folder = checkpoint_folder(s->out, f);
 	return s->folder >= 0;
+}
+
+/* Whether the best state of the run that is resumed is where this one saves. */
+static bool keeps_best(const Session *s)
+{
+	char from[4096], best[4200];
+	struct stat a, b;
+	snprintf(best, sizeof best, "%s/best.safetensors", s->out);
+	return s->o->resume && folder_of(from, s->o->resume) && stat(from, &a) == 0 && stat(s->out, &b) == 0 &&
+	       a.st_dev == b.st_dev && a.st_ino == b.st_ino && access(best, F_OK) == 0;
 }
 
 static bool open_metrics(Session *s, Fail *f)
@@ -154,6 +175,7 @@ static bool start(Session *s, Fail *f)
 		trainer_close(&s->t);
 		return false;
 	}
+	s->best_here = keeps_best(s);
 	note_replaced(s);
 	if (s->o->resume && !s->o->quiet)
 		printf("resumed at step %" PRId64 "\n", s->t.state.step);
@@ -289,9 +311,12 @@ static void final_lines(Session *s, int64_t measured, bool interrupted)
 	if (s->evaluated == s->t.state.step)
 		printf(": test loss %.4f%s", s->eval.loss, eval_text(&s->eval, more));
 	printf("\nsaved %s/last.safetensors\n", s->out);
-	if (c->best_step >= 0)
+	if (c->best_step >= 0 && s->best_here)
 		printf("best: test loss %.4f at step %" PRId64 ", %s/best.safetensors\n", c->best_loss,
 		       c->best_step, s->out);
+	else if (c->best_step >= 0)
+		printf("best: test loss %.4f at step %" PRId64 ", before this run, where that kept it\n", c->best_loss,
+		       c->best_step);
 	printf("memory: planned %s, %s %s, outside the arena %s\n",
 	       memory_text(s->plan->arena_bytes, planned),
 	       device_info(s->t.device)->check_memory ? "measured" : "resident", memory_text(measured, used),
@@ -436,19 +461,20 @@ static bool save(Session *s, unsigned names, Fail *f)
 	return true;
 }
 
-/* Counts an evaluation of this step; true where it is the best so far. */
+/* Counts an evaluation of this step; true where it is the best so far. A loss that is no number never is. */
 static bool is_best(Session *s)
 {
 	CheckpointState *c = &s->t.state;
 	if (!s->save_best || s->evaluated != c->step)
 		return false;
-	if (c->best_step >= 0 && !(s->eval.loss < c->best_loss)) {
+	if (isnan(s->eval.loss) || (c->best_step >= 0 && !(s->eval.loss < c->best_loss))) {
 		c->evals_since_best++;
 		return false;
 	}
 	c->best_loss = s->eval.loss;
 	c->best_step = c->step;
 	c->evals_since_best = 0;
+	s->best_here = true;
 	return true;
 }
 

@@ -137,6 +137,12 @@ static bool is_gzip(int fd)
 	return pread(fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
 }
 
+bool data_is_file(const char *path, const struct stat *st, Fail *f)
+{
+	return S_ISREG(st->st_mode) || fail(f, EXIT_FILES, "%s: expected a file, found %s", path,
+					    S_ISDIR(st->st_mode) ? "a folder" : "something else");
+}
+
 static bool open_file(const char *path, int *fd, struct stat *st, Fail *f)
 {
 	*fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -146,11 +152,10 @@ static bool open_file(const char *path, int *fd, struct stat *st, Fail *f)
 			close(*fd);
 		return fail(f, EXIT_FILES, "%s: %s", path, strerror(e));
 	}
-	if (S_ISREG(st->st_mode))
+	if (data_is_file(path, st, f))
 		return true;
 	close(*fd);
-	return fail(f, EXIT_FILES, "%s: expected a file, found %s", path,
-		    S_ISDIR(st->st_mode) ? "a folder" : "something else");
+	return false;
 }
 
 /* Maps the open file; fd is closed. NULL after filling f. */

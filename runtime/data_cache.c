@@ -96,6 +96,8 @@ bool cache_file(const char *path, const char *kind, CacheMake make, void *ctx, c
 	struct stat st;
 	if (!realpath(path, real) || stat(real, &st))
 		return fail(f, EXIT_FILES, "%s: %s", path, strerror(errno));
+	if (!data_is_file(path, &st, f))
+		return false;
 	uint64_t h = hash_bytes(0xcbf29ce484222325u, real, strlen(real));
 	h = hash_bytes(h, kind, strlen(kind));
 	h = hash_bytes(h, &st.st_size, sizeof st.st_size);

@@ -52,7 +52,7 @@ static bool put(Csv *c, const char *text, int64_t column)
 	double v = strtod(text, &end);
 	while (*end == ' ')
 		end++;
-	if (end == text || *end || !isfinite(v)) {
+	if (end == text || *end || !isfinite(v) || strpbrk(text, "xX")) { /* strtod takes hexadecimal numbers too */
 		fail(c->f, EXIT_INPUT,
 		     "%s:%" PRId64 ": column %" PRId64 ": expected a number, found '%s'", c->path,
 		     c->line, column, text);

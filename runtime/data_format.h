@@ -89,6 +89,9 @@ const DataMap *data_encode(DataSet *s, const char *path, bool *wide, Fail *f);
 typedef bool (*CacheMake)(const char *path, int fd, void *ctx, Fail *f);
 bool cache_file(const char *path, const char *kind, CacheMake make, void *ctx, char *out, size_t out_size,
 		Fail *f);
+/* False after filling f where it is a folder, a device or a pipe: data are mapped, and read more than once. */
+struct stat;
+bool data_is_file(const char *path, const struct stat *st, Fail *f);
 /* A CacheMake that unpacks gzip. */
 bool cache_gunzip(const char *path, int fd, void *ctx, Fail *f);
 

@@ -42,6 +42,8 @@ static bool layout_of(const DataSet *s, const PlanInput *in, Layout *out, Fail *
 	if (!data_number(s, "header", 0, &header, f) || !data_number(s, "record", 0, &record, f) ||
 	    !data_number(s, "x_at", 0, &x_at, f) || !data_number(s, "y_at", -1, &y_at, f))
 		return false;
+	if (header < 0 || record < 0 || x_at < 0)
+		return fail(f, EXIT_FILES, "data '%s': header, record and x_at are bytes, 0 or more", s->decl->name);
 	PlanDType xt = dtype_named(data_text(s, "x_type")), yt = dtype_named(data_text(s, "y_type"));
 	int64_t nx = elements(s, "x_shape"), ny = elements(s, "y_shape");
 	int64_t x_end = (int64_t)x_at + nx * plan_dtype_bytes(xt);

@@ -232,10 +232,13 @@ const char *tensors_metadata(const TensorFile *x, const char *key)
 /* Where the file carries a hash of its data, they must still match. */
 static bool check_hash(const TensorFile *x, Fail *f)
 {
-	const char *text = tensors_metadata(x, "data_hash");
+	const json_t *given = json_object_get(json_object_get(x->header, "__metadata__"), "data_hash");
+	const char *text = json_string_value(given);
 	uint64_t h = DATA_HASH_START;
-	if (!text)
+	if (!given)
 		return true;
+	if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
+		return damaged(x, f, "its 'data_hash' is no hash");
 	for (int i = 0; i < x->ntensors; i++)
 		h = data_hash(h, x->tensor[i].data,
 			      (size_t)(x->tensor[i].end - x->tensor[i].begin));

@@ -202,54 +202,66 @@ static void print(const Sampler *s, int64_t token)
 
 typedef struct Prompt {
 	Sampler *s;
+	bool taken; /* else only looked at */
 	bool shown;
 	Fail *f;
 } Prompt;
+
+static bool take_token(const Prompt *p, int64_t token)
+{
+	if (token < 0 || token >= p->s->vocab)
+		return fail(p->f, EXIT_FILES, "--prompt: token %" PRId64 ", the model knows 0 to %" PRId64, token, p->s->vocab - 1);
+	if (p->taken)
+		append(p->s, token);
+	if (p->taken && p->shown)
+		print(p->s, token);
+	return true;
+}
 
 /* A BpeSink. */
 static bool take_prompt(void *ctx, const int32_t *id, size_t n)
 {
 	Prompt *p = ctx;
-	for (size_t i = 0; i < n; i++) {
-		if (id[i] >= p->s->vocab)
-			return fail(p->f, EXIT_FILES, "--prompt: token %d, the model knows 0 to %" PRId64, (int)id[i],
-				    p->s->vocab - 1);
-		append(p->s, id[i]);
-		if (p->shown)
-			print(p->s, id[i]);
-	}
+	for (size_t i = 0; i < n; i++)
+		if (!take_token(p, id[i]))
+			return false;
 	return true;
 }
 
 /* --prompt: text for a model of bytes or with a vocabulary, numbers for one of tokens. Without one, a line's end or token 0. */
-static bool read_prompt(Sampler *s, Fail *f)
+static bool walk_prompt(Prompt *to)
 {
+	const Sampler *s = to->s;
 	const char *p = s->o->prompt;
 	if (s->bpe) {
 		const char *text = p && *p ? p : "\n";
-		Prompt to = { s, p && *p, f };
-		return bpe_encode(s->bpe, (const unsigned char *)text, strlen(text), take_prompt, &to, f);
+		return bpe_encode(s->bpe, (const unsigned char *)text, strlen(text), take_prompt, to, to->f);
 	}
-	if (!p) {
-		append(s, s->bytes ? '\n' : 0);
-		return true;
-	}
+	if (!p)
+		return take_token(to, s->bytes ? '\n' : 0);
 	while (*p) {
 		char *end = NULL;
 		long long token = s->bytes ? (unsigned char)*p : strtoll(p, &end, 10);
 		if (end == p)
-			return fail(f, EXIT_FILES,
+			return fail(to->f, EXIT_FILES,
 				    "--prompt: this model's text is numbers of tokens, such as \"464 1110\", got '%s'",
 				    p);
-		if (token < 0 || token >= s->vocab)
-			return fail(f, EXIT_FILES,
-				    "--prompt: token %lld, the model knows 0 to %" PRId64, token,
-				    s->vocab - 1);
-		append(s, token);
-		print(s, token);
+		if (!take_token(to, token))
+			return false;
 		p = s->bytes ? p + 1 : end + strspn(end, " ,");
 	}
 	return true;
+}
+
+/* All of it is looked at before any is printed. */
+static bool read_prompt(Sampler *s, Fail *f)
+{
+	const char *p = s->o->prompt;
+	Prompt to = { s, false, p && *p, f };
+	if (!walk_prompt(&to))
+		return false;
+	to.taken = true;
+	return walk_prompt(&to);
 }
 
 static bool generate(Sampler *s, Fail *f)
