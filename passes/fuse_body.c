@@ -105,7 +105,7 @@ static int32_t heap_pop(Heap *h)
 
 /* ---- bodies ---- */
 
-static void append(Block *b, Node *n)
+void fuse_append(Block *b, Node *n)
 {
 	n->parent = b;
 	n->next = NULL;
@@ -226,7 +226,7 @@ static void build_fused(Fuse *f, Group *g)
 		b.in.span = n->span;
 		for (int k = 0; k < n->nargs; k++)
 			n->arg[k] = inside(&b, n->arg[k]);
-		append(b.fused->body, n);
+		fuse_append(b.fused->body, n);
 	}
 	ir_node(&b.in, OP_yield, (int)results.len, results.at, NULL, NULL);
 	for (size_t i = 0; i < results.len; i++) {
@@ -242,7 +242,7 @@ static void build_leaf(Fuse *f, Node *n)
 	for (int32_t u = f->first_user[n->res[0]->id]; u < f->first_user[n->res[0]->id + 1]; u++)
 		stored = stored || !f->group[f->users[u]];
 	if (!stored) {
-		append(f->block,
+		fuse_append(f->block,
 		       n); /* swept away after the pass, once the last kernel has its copy */
 		return;
 	}
@@ -257,7 +257,7 @@ static void build_leaf(Fuse *f, Node *n)
 	ir_node(&in, OP_yield, 1, &copy, NULL, NULL);
 	fused->res[0]->name = n->res[0]->name;
 	f->map[n->res[0]->id] = fused->res[0];
-	append(f->block, n);
+	fuse_append(f->block, n);
 }
 
 void fuse_materialise(Fuse *f)
@@ -286,7 +286,7 @@ void fuse_materialise(Fuse *f)
 			build_leaf(f, u->node);
 		} else {
 			map_args(f, u->node);
-			append(f->block, u->node);
+			fuse_append(f->block, u->node);
 		}
 		for (size_t i = 0; i < u->next.len; i++)
 			if (--l.unit[u->next.at[i]].waits == 0)

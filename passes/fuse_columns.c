@@ -147,6 +147,15 @@ static bool has_operands(const Joiner *j, const Node *row, const Node *column, c
 	return shared;
 }
 
+/* Nothing moves past it: what it does may be to a variable. */
+static bool stays(const Node *n)
+{
+	for (const Node *k = n->op == OP_fused ? n->body->first : NULL; k; k = k->next)
+		if (k->op == OP_assign)
+			return true;
+	return n->op == OP_loop || n->op == OP_assign;
+}
+
 /* Whether the two, in this order, may become one at the place of the second; of the first. */
 static bool may_sink(const Joiner *j, const Node *first, const Node *second)
 {
@@ -154,11 +163,8 @@ static bool may_sink(const Joiner *j, const Node *first, const Node *second)
 		for (int i = 0; i < n->nargs; i++)
 			if (made_by(j, first, n->arg[i]) >= 0)
 				return false;
-		if (n->op == OP_loop || n->op == OP_assign)
+		if (stays(n))
 			return false;
-		for (const Node *k = n->op == OP_fused ? n->body->first : NULL; k; k = k->next)
-			if (k->op == OP_assign)
-				return false;
 	}
 	return true;
 }
@@ -169,11 +175,8 @@ static bool may_rise(const Joiner *j, const Node *first, const Node *second)
 		for (int i = 0; i < n->nres; i++)
 			if (is_operand(j, second, n->res[i]))
 				return false;
-		if (n->op == OP_loop || n->op == OP_assign)
+		if (stays(n))
 			return false;
-		for (const Node *k = n->op == OP_fused ? n->body->first : NULL; k; k = k->next)
-			if (k->op == OP_assign)
-				return false;
 	}
 	return true;
 }
@@ -234,15 +237,6 @@ static Node *find_rows(const Joiner *j, Node *column, const Shape *s, bool *befo
 
 /* ---- one kernel ---- */
 
-static void append(Block *b, Node *n)
-{
-	n->parent = b;
-	n->next = NULL;
-	n->prev = b->last;
-	*(b->last ? &b->last->next : &b->first) = n;
-	b->last = n;
-}
-
 /* Moves the body of `from` to that of `to`, whose operands `arg` are; nodes that are there already are left out. Values of the old body are
  * mapped through their aux. */
 static void move_body(const Joiner *j, Node *from, const Node *earlier, Value *const *made, Node *to)
@@ -266,7 +260,7 @@ static void move_body(const Joiner *j, Node *from, const Node *earlier, Value *c
 		for (int i = 0; i < n->nres; i++)
 			n->res[i]->aux = same ? same->res[i] : n->res[i];
 		if (!same && n->op != OP_yield)
-			append(to->body, n);
+			fuse_append(to->body, n);
 	}
 }
 

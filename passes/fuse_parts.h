@@ -57,6 +57,8 @@ bool fuse_is_leaf(const Node *n);
 bool fuse_assigns_hold(const Fuse *f, const Group *a, const Group *b, const Node *n);
 /* Replaces the block's nodes by kernels in a valid order. */
 void fuse_materialise(Fuse *f);
+/* Puts a node of no block behind the last of b. */
+void fuse_append(Block *b, Node *n);
 /* Visits, by `fn`, every node that must run before `n`: makers of operands, and for an assign the
  * other readers. */
 void fuse_before(const Fuse *f, const Node *n, void (*fn)(void *ctx, Node *before), void *ctx);
