@@ -429,10 +429,12 @@ DL_INLINE void dl_attention_grad_kv(int number, const typename X::S *q, const ty
 	DL_UNROLL
 	for (int i = 0; i < X::R * X::OC; i++)
 		ok[i] *= scale;
-	const int64_t to = (b * (int64_t)A::TK + w0) * A::LDDK + g * A::D + part * X::OW;
+	/* Where the warp's rows are is found anew, not held through the loop, unless that needs it for its masks. */
+	const int own = (A::MASK || A::WINDOW ? warp : dl_thread_again() / 32) * X::WARP_ROWS, row0 = j0 + own;
+	const int64_t to = (b * (int64_t)A::TK + row0) * A::LDDK + g * A::D + part * X::OW;
 	const int columns = A::D - part * X::OW;
-	dl_store_rows<X, A::D, A::WIDE>(own_k + part * X::OW, ok, dk + to, A::LDDK, A::TK - w0, columns);
-	dl_store_rows<X, A::D, A::WIDE>(own_v + part * X::OW, ov, dv + to, A::LDDK, A::TK - w0, columns);
+	dl_store_rows<X, A::D, A::WIDE>(ks + own * X::ROW + part * X::OW, ok, dk + to, A::LDDK, A::TK - row0, columns);
+	dl_store_rows<X, A::D, A::WIDE>(vs + own * X::ROW + part * X::OW, ov, dv + to, A::LDDK, A::TK - row0, columns);
 }
 
 #endif
