@@ -104,10 +104,9 @@ static Value *trace(Value *v, int depth)
 /* v compared with a constant, element by element. */
 static bool compares(const Node *n, const Value *v)
 {
-	const Type *t = &n->res[0]->type;
-	const Node *with = n->nargs == 2 ? n->arg[n->arg[0] == v]->def : NULL;
-	return with && with->op == OP_const && ir_ops[n->op].kind == K_EWISE && t->dtype == DT_BOOL &&
-	       type_elems(t) == type_elems(&v->type);
+	const Node *with = n->nargs == 2 && ir_ops[n->op].kind == K_EWISE ? n->arg[n->arg[0] == v]->def : NULL;
+	return with && with->op == OP_const && n->res[0]->type.dtype == DT_BOOL &&
+	       type_elems(&n->res[0]->type) == type_elems(&v->type);
 }
 
 static void note_uses(Node *n)

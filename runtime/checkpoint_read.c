@@ -46,10 +46,12 @@ static void read_best(const TensorFile *x, CheckpointState *s, Faults *faults)
 	if (!loss && !tensors_metadata(x, "best_step") && !tensors_metadata(x, "evals_since_best"))
 		return;
 	s->best_loss = loss ? strtod(loss, &end) : 0;
-	if (!end || end == loss || *end || isnan(s->best_loss))
+	if (!end || end == loss || *end)
 		fault(faults, "its 'best_loss' is '%s', expected a number", loss ? loss : "");
 	s->best_step = (int64_t)whole_number(x, "best_step", INT64_MAX, faults);
 	s->evals_since_best = (int64_t)whole_number(x, "evals_since_best", INT64_MAX, faults);
+	if (isnan(s->best_loss)) /* nothing would ever be better: there is no best yet */
+		s->best_step = -1;
 }
 
 /* What the file says of the run beside its variables. */

@@ -219,6 +219,23 @@ const DataMap *data_map(DataSet *s, const char *path, const char *shown, Fail *f
 	return m;
 }
 
+bool data_holds(const DataField *field, int64_t header, Fail *f)
+{
+	const DataMap *map = field->map;
+	int64_t held = map->size - header;
+	if (field->stride && held / field->stride < field->samples)
+		return fail(f, EXIT_INPUT,
+			    "%s: cut off: the header promises %" PRId64 " samples of %" PRId64
+			    " bytes, the file holds %" PRId64,
+			    map->path, field->samples, field->stride, held / field->stride);
+	if (held > field->samples * field->stride)
+		return fail(f, EXIT_INPUT,
+			    "%s: %" PRId64 " bytes behind the %" PRId64 " samples of %" PRId64
+			    " bytes that the header promises: the file is another's or damaged",
+			    map->path, held - field->samples * field->stride, field->samples, field->stride);
+	return true;
+}
+
 bool data_hold_out(DataField both[SPLITS], double fraction, const char *name, Fail *f)
 {
 	DataField *train = &both[SPLIT_TRAIN], *test = &both[SPLIT_TEST];

@@ -71,6 +71,9 @@ const char *data_field_file(const DataSet *s, const PlanInput *in, DataSplit spl
 /* Maps a file once (a second call finds it again); a gzip file is unpacked into the cache first.
  * Messages name it `shown`. */
 const DataMap *data_map(DataSet *s, const char *path, const char *shown, Fail *f);
+/* False after filling f where the file holds less or more than a header of so many bytes and the samples that it promises,
+ * field->stride bytes each. */
+bool data_holds(const DataField *field, int64_t header, Fail *f);
 /* Moves the last `fraction` of the training samples into the test split. */
 bool data_hold_out(DataField both[SPLITS], double fraction, const char *name, Fail *f);
 
@@ -89,8 +92,8 @@ const DataMap *data_encode(DataSet *s, const char *path, bool *wide, Fail *f);
 typedef bool (*CacheMake)(const char *path, int fd, void *ctx, Fail *f);
 bool cache_file(const char *path, const char *kind, CacheMake make, void *ctx, char *out, size_t out_size,
 		Fail *f);
-/* False after filling f where it is a folder, a device or a pipe: data are mapped, and read more than once. */
 struct stat;
+/* False after filling f where it is a folder, a device or a pipe: data are mapped, and read more than once. */
 bool data_is_file(const char *path, const struct stat *st, Fail *f);
 /* A CacheMake that unpacks gzip. */
 bool cache_gunzip(const char *path, int fd, void *ctx, Fail *f);

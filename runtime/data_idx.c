@@ -52,12 +52,7 @@ static bool parse(const DataMap *map, DataField *d, Fail *f)
 		elems *= d->dim[i - 1];
 	}
 	d->elems = d->stride = elems;
-	if (map->size < header + d->samples * elems)
-		return fail(f, EXIT_INPUT,
-			    "%s: cut off: the header promises %" PRId64 " samples of %" PRId64
-			    " bytes, the file holds %" PRId64,
-			    map->path, d->samples, elems, (map->size - header) / elems);
-	return true;
+	return data_holds(d, header, f);
 }
 
 /* Where a field's file is: its own setting, or the usual name in `dir`, unpacked or not. */

@@ -114,13 +114,7 @@ static bool parse(const DataMap *map, DataField *d, Fail *f)
 			    "%s: expected a shape of 1 to %d dimensions with the samples first",
 			    map->path, PLAN_MAX_DIMS + 1);
 	d->stride = d->elems * plan_dtype_bytes(d->dtype);
-	int64_t held = d->stride ? (map->size - before - length) / d->stride : 0;
-	if (held < d->samples)
-		return fail(f, EXIT_INPUT,
-			    "%s: cut off: the header promises %" PRId64 " samples of %" PRId64
-			    " bytes, the file holds %" PRId64,
-			    map->path, d->samples, d->stride, held);
-	return true;
+	return data_holds(d, before + length, f);
 }
 
 /* Where a field's file is: its own setting, or FIELD.npy in `dir`. */
