@@ -31,7 +31,7 @@ typedef struct Backend {
 	bool (*epilogue)(const Node *n, OpCode op);
 	/* Kernels of rows with sums over them (pass.h). */
 	bool (*sums_beside_rows)(int64_t rows, int64_t length, int sums);
-	bool strided_attention;
+	bool strided_attention, tf32;
 	/* Processors that it builds for, by commas, the default first, and the machine profile (passes/machines.txt) of each; NULL:
 	 * it builds for the machine at hand. */
 	const char *archs, *machines;

@@ -77,7 +77,7 @@ static void describe_conv(const Node *n, PlanPrim *p)
 static PlanEpilogue epilogue_of(const Node *n)
 {
 	switch ((int)n->op) {
-	case OP_matmul_bias: return EPILOGUE_BIAS;
+	case OP_matmul_bias: return ir_int(n, "relu") ? EPILOGUE_BIAS_RELU : EPILOGUE_BIAS;
 	case OP_matmul_gelu_grad: return EPILOGUE_GELU_GRAD;
 	case OP_matmul_sums: return ir_int(n, "of") ? EPILOGUE_SUMS_B : EPILOGUE_SUMS_A;
 	default: return EPILOGUE_NONE;
@@ -94,6 +94,7 @@ bool library_call(const Node *n, PlanPrim *p)
 	else
 		describe_conv(n, p);
 	p->epilogue = epilogue_of(n);
+	p->tf32 = (n->flags & NF_TF32) != 0;
 	p->dtype = (PlanDType)n->arg[0]->type.dtype;
 	if (n->res[0]->type.dtype != n->arg[0]->type.dtype)
 		p->out = (PlanDType)n->res[0]->type.dtype;

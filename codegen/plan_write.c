@@ -225,7 +225,7 @@ static void write_prims(const Writer *w)
 		put_list(w->out, p->pad, 2);
 		fputs(", ", w->out);
 		put_list(w->out, p->dilation, 2);
-		fprintf(w->out, ", %lld, %d, %d, %lld },\n", (long long)p->groups, p->acc, (int)p->epilogue,
+		fprintf(w->out, ", %lld, %d, %d, %d, %lld },\n", (long long)p->groups, p->acc, (int)p->epilogue, p->tf32,
 			(long long)p->work_bytes);
 	}
 	fputs("\t{ 0 }\n};\n", w->out);

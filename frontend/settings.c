@@ -616,7 +616,7 @@ int64_t settings_batch(Front *f)
 const char *settings_precision(Front *f)
 {
 	static const char *const names[][2] = {
-		{ "fp32", "f32" }, { "fp64", "f64" }, { "bf16", "bf16" }, { "fp16", "f16" }
+		{ "fp32", "f32" }, { "fp64", "f64" }, { "bf16", "bf16" }, { "fp16", "f16" }, { "tf32", "tf32" }
 	};
 	Train t = train_of(f);
 	Expr *e = settings_source(&t, "precision", true);
@@ -633,7 +633,7 @@ const char *settings_precision(Front *f)
 		if (!strcmp(given, names[i][0]) || !strcmp(given, names[i][1]))
 			return names[i][0];
 	if (front_error(f, &t.frame, at, "unknown precision '%s'", given))
-		diag_hint(f->diag, "there are fp32, bf16, fp16 and fp64");
+		diag_hint(f->diag, "there are fp32, tf32, bf16, fp16 and fp64");
 	return names[0][0];
 }
 

@@ -202,12 +202,12 @@ static DType read_stored(Train *t)
 		      { "bf16", "bf16", DT_BF16 },
 		      { "fp16", "f16", DT_F16 } };
 	Expr *e = settings_source(t, "freeze_dtype", true);
-	const char *name = settings_precision(t->f);
+	const char *run = settings_precision(t->f), *name = strcmp(run, "tf32") ? run : "fp32";
 
 	if (e && e->kind != E_POISON)
 		name = e->kind == E_NAME || e->kind == E_STR ? e->s : "?";
 	for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-		bool wide = types[i].type == DT_F64 && strcmp(settings_precision(t->f), "fp64") != 0;
+		bool wide = types[i].type == DT_F64 && strcmp(run, "fp64") != 0;
 		if (!wide && (!strcmp(name, types[i].name) || !strcmp(name, types[i].same)))
 			return types[i].type;
 	}

@@ -123,7 +123,7 @@ typedef struct AttrSpec {
 	const char *name;
 	AttrKind kind;
 	double dflt; /* numeric default; NAN-free: an attribute equal to its default is still printed */
-	bool optional; /* A_STR: not printed where it is empty */
+	bool optional; /* A_STR, A_BOOL: not printed where it is empty, or false */
 } AttrSpec;
 
 typedef struct Value Value;
@@ -215,7 +215,8 @@ enum { /* Node.flags */
 	NF_IN_BF16 = 32,
 	NF_IN_F16 = 64,
 	NF_IN = NF_IN_F32 | NF_IN_BF16 | NF_IN_F16,
-	NF_PRECISION = NF_F32 | NF_IN /* what a gradient takes over from its forward node */
+	NF_PRECISION = NF_F32 | NF_IN, /* what a gradient takes over from its forward node */
+	NF_TF32 = 128 /* a product of f32 operands, which it may take as tf32 (10 bits of fraction); made by `autocast` */
 };
 
 struct Block {

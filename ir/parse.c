@@ -388,7 +388,7 @@ static bool want_flags(Parser *p, int32_t *flags)
 		int32_t flag;
 	} names[] = { { "backward", NF_BACKWARD },       { "optimizer", NF_OPTIMIZER }, { "batch_stats", NF_BATCH_STATS },
 		      { "f32", NF_F32 },                 { "in_f32", NF_IN_F32 },       { "in_bf16", NF_IN_BF16 },
-		      { "in_f16", NF_IN_F16 } };
+		      { "in_f16", NF_IN_F16 },           { "tf32", NF_TF32 } };
 	enum { N = sizeof names / sizeof *names };
 	const Node *owner = p->names->block->owner;
 	*flags = owner && owner->op == OP_fused && !scan_at(&p->s, '[') ? owner->flags : 0;

@@ -173,7 +173,7 @@ static void print_flags(FILE *out, const Node *n)
 		int32_t flag;
 		const char *name;
 	} names[] = { { NF_BACKWARD, "backward" }, { NF_OPTIMIZER, "optimizer" }, { NF_BATCH_STATS, "batch_stats" },
-		    { NF_F32, "f32" }, { NF_IN_F32, "in_f32" }, { NF_IN_BF16, "in_bf16" }, { NF_IN_F16, "in_f16" } };
+		    { NF_F32, "f32" }, { NF_IN_F32, "in_f32" }, { NF_IN_BF16, "in_bf16" }, { NF_IN_F16, "in_f16" }, { NF_TF32, "tf32" } };
 	const Node *owner = n->parent->owner;
 	if (owner && owner->op == OP_fused && owner->flags == n->flags)
 		return;
@@ -189,7 +189,7 @@ static void print_attrs(FILE *out, const Node *n)
 	int count = op_attr_count(n->op), printed = 0;
 	for (int i = 0; i < count; i++) {
 		const AttrSpec *spec = &ir_ops[n->op].attrs[i];
-		if (spec->optional && !n->attr[i].s[0])
+		if (spec->optional && (spec->kind == A_STR ? !n->attr[i].s[0] : !n->attr[i].i))
 			continue;
 		fprintf(out, "%s%s = ", printed++ ? ", " : " {", spec->name);
 		print_attr(out, spec->kind, &n->attr[i], false);

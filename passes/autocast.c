@@ -23,7 +23,8 @@
  *               what a loop carries stay in f32.
  *
  * The 16-bit type is the run's, or that of the block that the node is in (NF_IN_BF16, NF_IN_F16). Where
- * a block asks for f32 (NF_IN_F32), and outside of blocks in an fp32 run, all classes are f32.
+ * a block asks for f32 (NF_IN_F32), and outside of blocks in an fp32 run, all classes are f32. In a tf32 run
+ * nothing is cast: products of class low are marked (NF_TF32), and their library rounds operands as it reads them.
  *
  * Where casts stand. A narrowed value is made once, behind what makes the wide one, so that it is
  * kept in its place; a parameter's behind the variables, which leaves it outside the loop over
@@ -51,6 +52,7 @@ typedef struct Cast {
 	Arena *scratch;
 	Func *f;
 	DType low; /* of the run; DT_NONE: none */
+	bool tf32;
 	bool good;
 } Cast;
 
@@ -331,6 +333,13 @@ static Value *cast_like(Cast *c, Node *n)
 	return low_of(c, n) == DT_NONE && is_f32(n->arg[0]) ? n->arg[0] : as(c, n, n->arg[0], n->arg[1]->type.dtype);
 }
 
+/* In a run in tf32, a product that would be in f32 and is not asked to be. */
+static void mark_tf32(const Cast *c, Node *n)
+{
+	if (c->tf32 && ir_is_product(n->op) && is_f32(n->arg[0]) && !(n->flags & (NF_F32 | NF_IN_F32)))
+		n->flags |= NF_TF32;
+}
+
 /* By class; the 16-bit type where the result is to be narrowed, else DT_NONE. */
 static DType cast_operands(Cast *c, Node *n)
 {
@@ -387,6 +396,7 @@ static void cast_node(Cast *c, Node *n)
 	}
 	DType rounds = cast_operands(c, n);
 	retype(c, n);
+	mark_tf32(c, n);
 	if (rounds != DT_NONE && c->good)
 		facts(n->res[0])->now = narrow(c, n, n->res[0], rounds);
 }
@@ -433,9 +443,14 @@ PassResult pass_autocast(Module *m, PassCtx *cx)
 	const char *p = precision_of(m, cx, &span);
 	if (!has_work(m, p))
 		return PASS_SAME;
-	Cast c = { .m = m, .diag = cx->diag, .low = precision_low(p), .good = true };
-	if (c.low == DT_NONE && !precision_is_full(p)) {
-		diag_error(cx->diag, span, "'%s' is not a precision (fp32, bf16, fp16)", p);
+	Cast c = { .m = m, .diag = cx->diag, .low = precision_low(p), .tf32 = precision_is_tf32(p), .good = true };
+	if (c.low == DT_NONE && !c.tf32 && !precision_is_full(p)) {
+		diag_error(cx->diag, span, "'%s' is not a precision (fp32, tf32, bf16, fp16)", p);
+		return PASS_FAILED;
+	}
+	if (c.tf32 && !cx->caps->tf32) {
+		diag_error(cx->diag, span, "tf32 is a precision of tensor cores: this target has none");
+		diag_hint(cx->diag, "--target cuda has; fp32 and bf16 are for every target");
 		return PASS_FAILED;
 	}
 	c.scratch = arena_new();

@@ -316,7 +316,10 @@ static void matmul_units(const Node *n, const Machine *m, MachineCost kind, doub
 
 	(void)kind;
 	unit[COST_call] = 1;
-	unit[product_cost(n->arg[0]->type.dtype)] = ir_ops[n->op].flops(n) / t;
+	if (n->flags & NF_TF32) /* at half the rate of 16 bits, on every chip that has it */
+		unit[COST_product_16] = 2 * ir_ops[n->op].flops(n) / t;
+	else
+		unit[product_cost(n->arg[0]->type.dtype)] = ir_ops[n->op].flops(n) / t;
 	unit[ta ? COST_product_at : COST_product_a] += (double)type_elems(&n->arg[0]->type) / t;
 	unit[tb ? COST_product_bt : COST_product_b] += (double)type_elems(&n->arg[1]->type) / t;
 	unit[COST_product_c] = c / t;

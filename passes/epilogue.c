@@ -1,7 +1,7 @@
 /* epilogue: what a library can do while it has a product's elements, or its operands, at hand (Capabilities.epilogue).
  *
  *     %3 = matmul %x, %w                      =>   %4 = matmul_bias %x, %w, %b          where only such additions read %3
- *     %4 = add %3, %b
+ *     %4 = add %3, %b                              ... {relu = true}                where only relu reads %4
  *
  *     %3 = matmul %dy, %w {tb}                =>   %5 = matmul_gelu_grad %dy, %w, %z    where only %5 reads %3 and %4
  *     %4 = gelu_grad %z
@@ -100,6 +100,20 @@ static Value *added_bias(const Epilogue *e, const Value *v)
 	return bias;
 }
 
+/* Whether each reader of each reader of the product is a relu: of rounded numbers or rounded behind it, it is the same. */
+static bool feeds_relu(const Epilogue *e, const Value *v)
+{
+	for (size_t i = 0; i < e->readers[v->id].len; i++) {
+		const Value *sum = e->readers[v->id].at[i]->res[0];
+		for (size_t k = 0; k < e->readers[sum->id].len; k++)
+			if (e->readers[sum->id].at[k]->op != OP_relu || e->readers[sum->id].at[k]->parent != v->def->parent)
+				return false;
+		if (e->readers[sum->id].len == 0)
+			return false;
+	}
+	return true;
+}
+
 static bool add_bias(Epilogue *e, Node *n)
 {
 	const Value *v = n->res[0];
@@ -108,10 +122,16 @@ static bool add_bias(Epilogue *e, Node *n)
 	if (!bias || (out && *out) || bias->type.ndim != 1 || bias->type.dtype != v->type.dtype || bias->type.batch ||
 	    bias->type.dim[0] != v->type.dim[v->type.ndim - 1] || !e->caps->epilogue(n, OP_matmul_bias) || !is_before(bias, n))
 		return false;
+	bool relu = feeds_relu(e, v);
 	Value *args[] = { n->arg[0], n->arg[1], bias };
-	Node *made = put(e, n, OP_matmul_bias, 3, args, n->attr);
-	for (size_t i = 0; i < e->readers[v->id].len; i++)
-		e->now[e->readers[v->id].at[i]->res[0]->id] = made->res[0];
+	const Attr attr[] = { { .i = ir_int(n, "ta") }, { .i = ir_int(n, "tb") }, { .i = relu } };
+	Node *made = put(e, n, OP_matmul_bias, 3, args, attr);
+	for (size_t i = 0; i < e->readers[v->id].len; i++) {
+		const Value *sum = e->readers[v->id].at[i]->res[0];
+		e->now[sum->id] = made->res[0];
+		for (size_t k = 0; relu && k < e->readers[sum->id].len; k++)
+			e->now[e->readers[sum->id].at[k]->res[0]->id] = made->res[0];
+	}
 	return true;
 }
 

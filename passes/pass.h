@@ -33,6 +33,7 @@ enum {
 /* What the back end can do; passes ask this and never which back end it is. */
 typedef struct Capabilities {
 	int threads;               /* planned for at most this many */
+	bool tf32;                 /* products of f32 by tensor cores (NF_TF32) */
 	bool strided_attention;    /* attention reads q, k, v with a row stride (slices need no copy) */
 	/* Bytes of workspace of a node (after fuse); 0 for most. */
 	int64_t (*workspace)(const Node *n, int threads);

@@ -21,6 +21,12 @@ static inline bool precision_is_full(const char *p)
 	return !strcmp(p, "fp32") || !strcmp(p, "f32") || !strcmp(p, "fp64") || !strcmp(p, "f64");
 }
 
+/* True where products of f32 are computed by tensor cores from tf32. */
+static inline bool precision_is_tf32(const char *p)
+{
+	return !strcmp(p, "tf32");
+}
+
 /* The 16-bit type that products compute in; DT_NONE where there is none. */
 static inline DType precision_low(const char *p)
 {

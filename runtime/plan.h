@@ -31,9 +31,9 @@ typedef void (*PlanKernel)(unsigned char *arena, const int64_t *off, const PlanE
  * With `acc` the result, c or w, is added to a sum of f32, dense, which may lie in the result's place or apart from it. */
 typedef enum PlanPrimKind { PRIM_MATMUL, PRIM_CONV, PRIM_CONV_GRAD_X, PRIM_CONV_GRAD_W } PlanPrimKind;
 
-/* What a matrix product does besides: adds an operand bias [N] to each row; multiplies by the derivative of gelu (tanh form) at an operand
+/* What a matrix product does besides: adds an operand bias [N] to each row; the same, and what is below 0 is 0; multiplies by the derivative of gelu (tanh form) at an operand
  * of the result's size; leaves the sums of op(a) over K [M], or of op(b) [N], of the result's type, as a second result. */
-typedef enum PlanEpilogue { EPILOGUE_NONE, EPILOGUE_BIAS, EPILOGUE_GELU_GRAD, EPILOGUE_SUMS_A, EPILOGUE_SUMS_B } PlanEpilogue;
+typedef enum PlanEpilogue { EPILOGUE_NONE, EPILOGUE_BIAS, EPILOGUE_BIAS_RELU, EPILOGUE_GELU_GRAD, EPILOGUE_SUMS_A, EPILOGUE_SUMS_B } PlanEpilogue;
 
 typedef struct PlanPrim {
 	PlanPrimKind kind;
@@ -45,6 +45,7 @@ typedef struct PlanPrim {
 	int64_t stride[2], pad[2], dilation[2], groups;
 	bool acc;        /* of a product or a weight gradient */
 	PlanEpilogue epilogue; /* CUDA */
+	bool tf32;             /* CUDA: f32 operands are taken as tf32 */
 	int64_t work_bytes; /* planned workspace (scratchpad and packed operands) */
 } PlanPrim;
 

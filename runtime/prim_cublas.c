@@ -181,6 +181,7 @@ static LtStatus make_layouts(const CublasApi *api, const PlanPrim *p, const Matr
 static LtStatus set_epilogue(const CublasApi *api, const PlanPrim *p, CublasCall *c)
 {
 	static const int32_t kinds[] = { [EPILOGUE_BIAS] = LT_EPILOGUE_BIAS,
+					 [EPILOGUE_BIAS_RELU] = LT_EPILOGUE_RELU_BIAS,
 					 [EPILOGUE_GELU_GRAD] = LT_EPILOGUE_DGELU,
 					 [EPILOGUE_SUMS_A] = LT_EPILOGUE_BGRADB,
 					 [EPILOGUE_SUMS_B] = LT_EPILOGUE_BGRADA };
@@ -201,8 +202,8 @@ static LtStatus make_desc(const CublasApi *api, const PlanPrim *p, const Matrix 
 	/* The library's A is our b, its B our a. */
 	int32_t trans_a = m[B].transposed, trans_b = m[A].transposed;
 	c->f64 = p->dtype == PD_F64;
-	LtStatus e = api->DescCreate(&c->desc, c->f64 ? LT_COMPUTE_F64 : LT_COMPUTE_F32,
-				     c->f64 ? LT_F64 : LT_F32);
+	int compute = c->f64 ? LT_COMPUTE_F64 : p->tf32 ? LT_COMPUTE_TF32 : LT_COMPUTE_F32;
+	LtStatus e = api->DescCreate(&c->desc, compute, c->f64 ? LT_F64 : LT_F32);
 	if (!e)
 		e = api->DescSet(c->desc, LT_TRANS_A, &trans_a, sizeof trans_a);
 	if (!e)
@@ -307,8 +308,8 @@ CublasCall *cublas_bind(CublasLib *lib, const PlanPrim *p, CuPtr arena, const in
 		fail(f, EXIT_FILES, "out of memory");
 		return NULL;
 	}
-	bool reads = p->epilogue == EPILOGUE_BIAS || p->epilogue == EPILOGUE_GELU_GRAD;
 	bool leaves = p->epilogue == EPILOGUE_SUMS_A || p->epilogue == EPILOGUE_SUMS_B;
+	bool reads = p->epilogue && !leaves;
 	int i = 0;
 	c->acc = p->acc;
 	c->at[A] = arena + (uint64_t)off[i++];

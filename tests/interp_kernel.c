@@ -51,6 +51,8 @@ static void epilogue(const Node *n)
 	int64_t elems = type_elems(&c->type), N = dims(c)[c->type.ndim - 1];
 	for (int64_t i = 0; i < elems && n->op == OP_matmul_bias; i++)
 		data(c)[i] += data(n->arg[2])[i % N];
+	for (int64_t i = 0; i < elems && n->op == OP_matmul_bias && ir_int(n, "relu"); i++)
+		data(c)[i] = data(c)[i] < 0 ? 0 : data(c)[i];
 	for (int64_t i = 0; i < elems && n->op == OP_matmul_gelu_grad; i++)
 		data(c)[i] *= interp_gelu_grad(data(n->arg[2])[i]);
 	bool inner_first = of && (of == n->arg[0] ? ir_int(n, "ta") != 0 : !ir_int(n, "tb"));
