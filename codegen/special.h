@@ -104,7 +104,25 @@ DL_INLINE void FN(max_pool2d)(const int64_t p, const STORED *x, STORED *y, DL_PO
 		}
 }
 
-/* The same, and where in its window each stands, which is the first of the largest: for a gradient that does not find x again. */
+/* Where in the window that begins at (h0, w0) the first of its largest elements stands, a number that is none being larger than all, and in *m what it is;
+ * -1: the window lies outside. `whole`: none of it does. */
+DL_INLINE int FN(largest)(const STORED *xp, int h0, int w0, int whole, int H, int W, int kh, int kw, REAL *m)
+{
+	int best = -1;
+	*m = -INFINITY;
+	for (int a = 0; a < kh; a++)
+		for (int b = 0; b < kw; b++) {
+			const int h = h0 + a, w = w0 + b;
+			const int in = whole || (FN(inside)(h, H) & FN(inside)(w, W));
+			const REAL v = in ? GET(xp[h * W + w]) : -INFINITY;
+			const int more = in & ((best < 0) | (v > *m) | ((v != v) & (*m == *m)));
+			*m = more ? v : *m;
+			best = more ? a * kw + b : best;
+		}
+	return best;
+}
+
+/* The same as max_pool2d, and where in its window each stands: for a gradient that does not find x again. */
 DL_INLINE void FN(max_pool2d_index)(const int64_t p, const STORED *x, STORED *y, uint8_t *place, DL_POOL_SIZES)
 {
 	const int whole = ph == 0 && pw == 0 && (OH - 1) * sh + kh <= H && (OW - 1) * sw + kw <= W;
@@ -114,32 +132,21 @@ DL_INLINE void FN(max_pool2d_index)(const int64_t p, const STORED *x, STORED *y,
 	for (int oh = 0; oh < OH; oh++)
 #pragma omp simd
 		for (int ow = 0; ow < OW; ow++) {
-			REAL m = -INFINITY;
-			int best = -1;
-			for (int a = 0; a < kh; a++)
-				for (int b = 0; b < kw; b++) {
-					const int h = oh * sh - ph + a, w = ow * sw - pw + b;
-					const int in =
-						whole || (FN(inside)(h, H) & FN(inside)(w, W));
-					const REAL v = in ? GET(xp[h * W + w]) : -INFINITY;
-					const int more = in & ((best < 0) | (v > m) | ((v != v) & (m == m)));
-					m = more ? v : m;
-					best = more ? a * kw + b : best;
-				}
+			REAL m;
+			at[oh * OW + ow] = (uint8_t)FN(largest)(xp, oh * sh - ph, ow * sw - pw, whole, H, W, kh, kw, &m);
 			yp[oh * OW + ow] = PUT(m);
-			at[oh * OW + ow] = (uint8_t)best;
 		}
 }
 
-/* Each window's gradient goes to the element at its place; a place outside adds nowhere. */
-DL_INLINE void FN(max_pool2d_index_grad)(const int64_t p, const uint8_t *place, const STORED *dy, STORED *dx, REAL *work,
-					 DL_POOL_SIZES)
+/* Each window's gradient goes to the element at its place, which is found in x where `place` is NULL; one outside adds nowhere. */
+DL_INLINE void FN(max_pool2d_scatter)(const int64_t p, const STORED *x, const uint8_t *place, const STORED *dy, STORED *dx, REAL *work,
+				      DL_POOL_SIZES)
 {
 	const int whole = ph == 0 && pw == 0 && (OH - 1) * sh + kh <= H && (OW - 1) * sw + kw <= W;
 	const int apart = whole && sh >= kh && sw >= kw;
 	const int exact = apart && sh == kh && sw == kw && OH * kh == H && OW * kw == W;
-	const uint8_t *at = place + p * OH * OW;
-	const STORED *gp = dy + p * OH * OW;
+	const STORED *xp = place ? NULL : x + p * H * W, *gp = dy + p * OH * OW;
+	const uint8_t *at = place ? place + p * OH * OW : NULL;
 	STORED *dp = dx + p * H * W;
 	REAL *const sums = DL_SUMS(dp, work);
 	if (!exact)
@@ -149,72 +156,34 @@ DL_INLINE void FN(max_pool2d_index_grad)(const int64_t p, const uint8_t *place, 
 	for (int oh = 0; oh < OH && apart; oh++)
 #pragma omp simd
 		for (int ow = 0; ow < OW; ow++) {
+			REAL m;
+			const int best = place ? at[oh * OW + ow] : FN(largest)(xp, oh * sh, ow * sw, 1, H, W, kh, kw, &m);
 			STORED *to = dp + oh * sh * W + ow * sw;
 			for (int a = 0; a < kh; a++)
 				for (int b = 0; b < kw; b++)
-					to[a * W + b] = at[oh * OW + ow] == a * kw + b ? gp[oh * OW + ow] : 0;
+					to[a * W + b] = best == a * kw + b ? gp[oh * OW + ow] : 0;
 		}
 	for (int i = 0; i < OH * OW && !apart; i++) {
-		const int h = i / OW * sh - ph + at[i] / kw, w = i % OW * sw - pw + at[i] % kw;
-		if (at[i] < kh * kw && FN(inside)(h, H) && FN(inside)(w, W))
+		REAL m;
+		const int h0 = i / OW * sh - ph, w0 = i % OW * sw - pw;
+		const int best = place ? at[i] : FN(largest)(xp, h0, w0, 0, H, W, kh, kw, &m);
+		const int h = h0 + best / kw, w = w0 + best % kw;
+		if (best >= 0 && best < kh * kw && FN(inside)(h, H) && FN(inside)(w, W))
 			sums[h * W + w] += GET(gp[i]);
 	}
 	for (int i = 0; NARROW && !apart && i < H * W; i++)
 		dp[i] = PUT(sums[i]);
 }
 
-/* Each window's gradient goes to the first of its largest elements. */
-DL_INLINE void FN(max_pool2d_grad)(const int64_t p, const STORED *x, const STORED *dy, STORED *dx,
-				   REAL *work, DL_POOL_SIZES)
+DL_INLINE void FN(max_pool2d_index_grad)(const int64_t p, const uint8_t *place, const STORED *dy, STORED *dx, REAL *work,
+					 DL_POOL_SIZES)
 {
-	const int whole = ph == 0 && pw == 0 && (OH - 1) * sh + kh <= H && (OW - 1) * sw + kw <= W;
-	const int apart = whole && sh >= kh && sw >= kw;
-	const int exact = apart && sh == kh && sw == kw && OH * kh == H && OW * kw == W;
-	const STORED *xp = x + p * H * W, *gp = dy + p * OH * OW;
-	STORED *dp = dx + p * H * W;
-	REAL *const sums = DL_SUMS(dp, work);
-	if (!exact)
-		memset(dp, 0, sizeof(STORED) * (size_t)(H * W));
-	if (NARROW && !apart)
-		memset(sums, 0, sizeof(REAL) * (size_t)(H * W));
-	for (int oh = 0; oh < OH && apart; oh++)
-#pragma omp simd
-		for (int ow = 0; ow < OW; ow++) {
-			const STORED g = gp[oh * OW + ow];
-			const STORED *at = xp + oh * sh * W + ow * sw;
-			STORED *to = dp + oh * sh * W + ow * sw;
-			REAL m = -INFINITY;
-			int best = 0;
-			for (int a = 0; a < kh; a++)
-				for (int b = 0; b < kw; b++) {
-					const REAL v = GET(at[a * W + b]);
-					const int more = (v > m) | ((v != v) & (m == m));
-					m = more ? v : m;
-					best = more ? a * kw + b : best;
-				}
-			for (int a = 0; a < kh; a++)
-				for (int b = 0; b < kw; b++)
-					to[a * W + b] = best == a * kw + b ? g : 0;
-		}
-	for (int i = 0; i < OH * OW && !apart; i++) {
-		const int h0 = i / OW * sh - ph, w0 = i % OW * sw - pw;
-		REAL m = -INFINITY;
-		int best = -1;
-		for (int h = h0; h < h0 + kh; h++)
-			for (int w = w0; w < w0 + kw; w++) {
-				if (!FN(inside)(h, H) || !FN(inside)(w, W))
-					continue;
-				const REAL v = GET(xp[h * W + w]);
-				if (best < 0 || v > m || (v != v && m == m)) {
-					m = v;
-					best = h * W + w;
-				}
-			}
-		if (best >= 0)
-			sums[best] += GET(gp[i]);
-	}
-	for (int i = 0; NARROW && !apart && i < H * W; i++)
-		dp[i] = PUT(sums[i]);
+	FN(max_pool2d_scatter)(p, NULL, place, dy, dx, work, H, W, OH, OW, kh, kw, sh, sw, ph, pw);
+}
+
+DL_INLINE void FN(max_pool2d_grad)(const int64_t p, const STORED *x, const STORED *dy, STORED *dx, REAL *work, DL_POOL_SIZES)
+{
+	FN(max_pool2d_scatter)(p, x, NULL, dy, dx, work, H, W, OH, OW, kh, kw, sh, sw, ph, pw);
 }
 
 DL_INLINE void FN(avg_pool2d)(const int64_t p, const STORED *x, STORED *y, DL_POOL_SIZES)
