@@ -665,7 +665,8 @@ static void set_context(Command *c)
 	const Options *o = &c->o;
 	const Backend *b = c->backend;
 
-	c->caps = (Capabilities){ .threads = o->threads, .tf32 = b->tf32, .strided_attention = b->strided_attention, .workspace = b->workspace,
+	c->caps = (Capabilities){ .threads = o->threads, .tf32 = b->tf32, .strided_attention = b->strided_attention, .offload = b->offload,
+		                  .workspace = b->workspace,
 		                  .fusable = b->fusable, .accumulates = b->accumulates,
 		                  .epilogue = c->o.no_epilogues ? NULL : b->epilogue, .sums_beside_rows = b->sums_beside_rows };
 	c->cx.caps = &c->caps;

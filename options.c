@@ -29,6 +29,7 @@ static const char usage_text[] =
 	"          --micro-batch N     samples of one micro-batch (default: chosen)\n"
 	"          --chunks N          parts in which a wide head and its loss are computed (default: chosen; 1: whole)\n"
 	"          --no-recompute      no replays    --no-epilogues    --optimizer-in-backward on|off    --allow-microbatch-stats\n"
+	"          --no-offload        nothing waits in host memory (CUDA)    --host-mem BYTES    at most so many bytes of it\n"
 	"          --max-slowdown R    no plan slower than R times the unlimited one (default 10)\n"
 	"          --machine NAME|FILE profile for predicted times    --threads N (default: all processors)\n"
 	"model:    -D NAME=VALUE       overrides a const, train.KEY or DATA.KEY    --precision P    --seed N\n"
@@ -103,7 +104,7 @@ static void list_ops(void)
 }
 
 enum {
-	O_BUDGET = 256, O_MIN_BUDGET, O_MICRO, O_CHUNKS, O_NO_RECOMPUTE, O_NO_EPILOGUES, O_IN_BACKWARD, O_ALLOW_STATS, O_SLOWDOWN, O_MACHINE, O_THREADS,
+	O_BUDGET = 256, O_MIN_BUDGET, O_MICRO, O_CHUNKS, O_NO_RECOMPUTE, O_NO_EPILOGUES, O_NO_OFFLOAD, O_HOST_MEM, O_IN_BACKWARD, O_ALLOW_STATS, O_SLOWDOWN, O_MACHINE, O_THREADS,
 	O_PRECISION, O_SEED, O_NO_BUILD, O_KEEP, O_DEBUG, O_JSON, O_QUIET, O_EMIT, O_STOP, O_PASSES, O_CHECK, O_PRINT_AFTER,
 	O_PRINT_ALL, O_PRINT_CHANGED, O_TIME, O_VERIFY, O_LIST_PASSES, O_LIST_OPS, O_VERSION, O_HELP, O_TARGET, O_ARCH,
 	O_CALIBRATE, O_MACHINE_FILE, O_PACK, O_CAPACITY, O_SECONDS,
@@ -113,7 +114,8 @@ enum {
 static const struct option long_options[] = {
 	{ "mem-budget", 1, 0, O_BUDGET }, { "min-budget", 0, 0, O_MIN_BUDGET }, { "micro-batch", 1, 0, O_MICRO },
 	{ "chunks", 1, 0, O_CHUNKS },
-	{ "no-recompute", 0, 0, O_NO_RECOMPUTE }, { "no-epilogues", 0, 0, O_NO_EPILOGUES }, { "optimizer-in-backward", 1, 0, O_IN_BACKWARD },
+	{ "no-recompute", 0, 0, O_NO_RECOMPUTE }, { "no-epilogues", 0, 0, O_NO_EPILOGUES }, { "no-offload", 0, 0, O_NO_OFFLOAD },
+	{ "host-mem", 1, 0, O_HOST_MEM }, { "optimizer-in-backward", 1, 0, O_IN_BACKWARD },
 	{ "allow-microbatch-stats", 0, 0, O_ALLOW_STATS }, { "max-slowdown", 1, 0, O_SLOWDOWN },
 	{ "machine", 1, 0, O_MACHINE }, { "threads", 1, 0, O_THREADS }, { "precision", 1, 0, O_PRECISION },
 	{ "seed", 1, 0, O_SEED }, { "no-build", 0, 0, O_NO_BUILD }, { "keep-sources", 0, 0, O_KEEP },
@@ -167,6 +169,8 @@ static bool set_plan_option(Options *o, int opt, const char *arg)
 	case O_CHUNKS: return parse_count("chunks", arg, 1, CHUNK_MOST, &p->chunks);
 	case O_NO_RECOMPUTE: p->recompute = false; return true;
 	case O_NO_EPILOGUES: o->no_epilogues = true; return true;
+	case O_NO_OFFLOAD: p->offload = false; return true;
+	case O_HOST_MEM: return parse_bytes("host-mem", arg, &p->host_bytes);
 	case O_ALLOW_STATS: p->allow_microbatch_stats = true; return true;
 	case O_SLOWDOWN: return parse_number("max-slowdown", arg, 1, &p->max_slowdown);
 	case O_MACHINE: o->machine = arg; return true;
@@ -312,7 +316,8 @@ int read_options(Options *o, Arena *a, int argc, char **argv)
 
 	opterr = 0; /* messages are ours */
 	*o = (Options){ .arena = a, .target = "cpu", .seconds = -1 };
-	o->plan = (PlannerOptions){ .budget = INT64_MAX, .recompute = true, .optimizer_in_backward = -1, .max_slowdown = 10 };
+	o->plan = (PlannerOptions){ .budget = INT64_MAX, .recompute = true, .offload = true, .host_bytes = INT64_MAX,
+	                            .optimizer_in_backward = -1, .max_slowdown = 10 };
 	while ((opt = getopt_long(argc, argv, ":o:D:h", long_options, NULL)) != -1) {
 		int code = answer(opt);
 

@@ -73,8 +73,8 @@ static bool cuda_epilogue(const Node *n, OpCode op)
 
 static const Backend backends[] = {
 	{ "cpu", "generated C, compiled by the system's compiler; products by oneDNN", fusable,
-	  cpu_workspace, accumulates, NULL, NULL, true, false, NULL, NULL, "c", cpu_emit, NULL, NULL, NULL, cpu_build },
-	{ "cuda", "generated CUDA C, compiled by NVRTC; products by cuBLASLt", fusable, cuda_workspace, accumulates, cuda_epilogue, cuda_sums_beside_rows, true, true,
+	  cpu_workspace, accumulates, NULL, NULL, true, false, false, NULL, NULL, "c", cpu_emit, NULL, NULL, NULL, cpu_build },
+	{ "cuda", "generated CUDA C, compiled by NVRTC; products by cuBLASLt", fusable, cuda_workspace, accumulates, cuda_epilogue, cuda_sums_beside_rows, true, true, true,
 	  "sm_90, sm_80, sm_86, sm_89, sm_100, sm_120", "h200, a100, rtx4090, rtx4090, h200, rtx4090", "cuda", cuda_emit,
 	  cuda_launches, cuda_print_launches, cuda_free_bytes, cuda_build },
 };

@@ -32,6 +32,7 @@ typedef struct Backend {
 	/* Kernels of rows with sums over them (pass.h). */
 	bool (*sums_beside_rows)(int64_t rows, int64_t length, int sums);
 	bool strided_attention, tf32;
+	bool offload; /* to host memory and back, beside kernels (pass.h) */
 	/* Processors that it builds for, by commas, the default first, and the machine profile (passes/machines.txt) of each; NULL:
 	 * it builds for the machine at hand. */
 	const char *archs, *machines;

@@ -179,6 +179,21 @@ static int32_t add_loop(Emit *e, EmitFunc *f, const Node *n)
 	return (int32_t)f->loops.len - 1;
 }
 
+/* A copy has the number of what it makes. */
+static void move_step(Emit *e, EmitFunc *f, const Node *n)
+{
+	static const PlanStepKind kinds[] = { [OP_send - OP_send] = PLAN_SEND, [OP_sent - OP_send] = PLAN_SENT,
+					      [OP_fetch - OP_send] = PLAN_FETCH, [OP_fetched - OP_send] = PLAN_FETCHED };
+	const Value *made = n->nres ? n->res[0] : n->arg[n->op == OP_sent];
+	int64_t number = 0;
+	if (n->nres)
+		map_set(&f->copies, made, number = f->ncopies++);
+	else
+		map_get(&f->copies, made, &number);
+	EmitStep s = { .kind = kinds[n->op - OP_send], .node = n, .index = (int32_t)number };
+	vec_push(e->a, &f->steps, s);
+}
+
 static void walk_block(Emit *e, EmitFunc *f, const Block *b, int64_t micro)
 {
 	for (const Node *n = b->first; n; n = n->next) {
@@ -199,6 +214,8 @@ static void walk_block(Emit *e, EmitFunc *f, const Block *b, int64_t micro)
 			walk_block(e, f, n->body, ir_int(n, "batch"));
 			s.kind = PLAN_END;
 			vec_push(e->a, &f->steps, s);
+		} else if (ir_ops[n->op].kind == K_MOVE) {
+			move_step(e, f, n);
 		} else if (n->op != OP_var && n->op != OP_yield && !ir_is_view(n)) {
 			kernel_step(e, f, n, micro);
 		}
@@ -215,7 +232,7 @@ Emit *emit_module(Arena *a, const Module *m, const KernelPrinter *printer, const
 	for (const Func *f = m->funcs; f; f = f->next) {
 		if (strcmp(f->name, "forward") == 0)
 			continue;
-		EmitFunc ef = { .func = f };
+		EmitFunc ef = { .func = f, .copies = { .arena = a } };
 		walk_block(e, &ef, f->body, f->batch);
 		vec_push(a, &e->funcs, ef);
 	}
@@ -295,6 +312,13 @@ EmitOffsets emit_offsets(Arena *a, const Module *m, const EmitStep *s)
 	EmitOffsets x = { 0 };
 	if (s->kind == PLAN_LOOP || s->kind == PLAN_END)
 		return x;
+	if (ir_ops[n->op].kind == K_MOVE) { /* in the arena, in host memory */
+		x.off = ARENA_ARRAY(a, 2, int64_t);
+		x.off[x.noff++] = emit_offset(m, n->op == OP_fetch ? n->res[0] : n->arg[0]);
+		if (n->nres)
+			x.off[x.noff++] = n->op == OP_send ? n->res[0]->offset : n->arg[0]->offset;
+		return x;
+	}
 	int64_t *stream = NULL;
 	int nstreams = s->kind == PLAN_KERNEL ? kernel_streams(a, n, &stream) : 0;
 	x.off = ARENA_ARRAY(a, n->nargs + n->nres + 2 + nstreams, int64_t);

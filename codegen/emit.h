@@ -54,7 +54,7 @@ typedef struct KernelPrinter {
 typedef struct EmitStep {
 	PlanStepKind kind;
 	const Node *node;
-	int32_t index; /* kernel, library call, input, output or loop */
+	int32_t index; /* kernel, library call, input, output, loop or copy */
 	int64_t n;     /* kernel: the number of its rows or units */
 	int64_t micro; /* the batch of the function or loop body that it is in */
 	bool joins;
@@ -76,6 +76,8 @@ typedef struct EmitFunc {
 	VEC(EmitStep) steps;
 	VEC(const Node *) outputs;
 	VEC(PlanLoop) loops;
+	Map copies; /* to host memory and back: what each makes, by number */
+	int32_t ncopies;
 } EmitFunc;
 
 struct Emit {

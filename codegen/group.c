@@ -65,10 +65,13 @@ static Range storage(const Emit *e, Value *v, bool written)
 static Touched touched_by(const Emit *e, const Node *n)
 {
 	Touched t = { .at = ARENA_ARRAY(e->a, n->nargs + n->nres + 1, Range) };
+	/* A copy writes up to its end; host memory is no part of the arena. */
 	for (int i = 0; i < n->nargs; i++)
-		t.at[t.n++] = storage(e, n->arg[i], assigns(n, i));
+		if (!ir_in_host(n->arg[i]))
+			t.at[t.n++] = storage(e, n->arg[i], n->op == OP_fetched || assigns(n, i));
 	for (int i = 0; i < n->nres; i++)
-		t.at[t.n++] = storage(e, n->res[i], true);
+		if (!ir_in_host(n->res[i]))
+			t.at[t.n++] = storage(e, n->res[i], true);
 	if (n->work_bytes > 0)
 		t.at[t.n++] = (Range){ n->work_offset, n->work_offset + n->work_bytes, true };
 	return t;

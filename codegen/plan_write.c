@@ -299,6 +299,8 @@ static void write_steps(const Writer *w, const EmitFunc *f, int number)
 		int64_t moved = traffic_step(s);
 		if (moved)
 			fprintf(w->out, ", .moved_bytes = %lld", (long long)moved);
+		if (s->kind == PLAN_SEND || s->kind == PLAN_FETCH)
+			fprintf(w->out, ", .copy_bytes = %lld", (long long)type_bytes(&s->node->arg[0]->type));
 		fputs(" },\n", w->out);
 		launches += s->nlaunch;
 		at += x.noff + x.nown;
@@ -345,9 +347,9 @@ static void write_funcs(const Writer *w)
 	for (size_t i = 0; i < w->e->funcs.len; i++) {
 		const EmitFunc *f = &w->e->funcs.at[i];
 		fprintf(w->out,
-			"\t{ \"%s\", %lld, loops%zu, %zu, steps%zu, %zu, outputs%zu, %zu, %lld },\n",
+			"\t{ \"%s\", %lld, loops%zu, %zu, steps%zu, %zu, outputs%zu, %zu, %lld, %d },\n",
 			f->func->name, (long long)f->func->batch, i, f->loops.len, i, f->steps.len,
-			i, f->outputs.len, (long long)f->func->arena_bytes);
+			i, f->outputs.len, (long long)f->func->arena_bytes, (int)f->ncopies);
 	}
 	fputs("\t{ 0 }\n};\n", w->out);
 }
@@ -392,10 +394,12 @@ static void write_modules(const Writer *w)
 void plan_write(FILE *out, Emit *e, const BuildOptions *o, const PlanUnit *units, int nunits)
 {
 	Writer w = { out, e, e->m, o, units, nunits };
-	int64_t arena = 0;
-	for (size_t i = 0; i < e->funcs.len; i++)
-		if (e->funcs.at[i].func->arena_bytes > arena)
-			arena = e->funcs.at[i].func->arena_bytes;
+	int64_t arena = 0, host = 0;
+	for (size_t i = 0; i < e->funcs.len; i++) {
+		const Func *f = e->funcs.at[i].func;
+		arena = f->arena_bytes > arena ? f->arena_bytes : arena;
+		host = f->host_bytes > host ? f->host_bytes : host;
+	}
 	fputs("#include \"plan.h\"\n\n", out);
 	if (units)
 		write_modules(&w);
@@ -434,6 +438,6 @@ void plan_write(FILE *out, Emit *e, const BuildOptions *o, const PlanUnit *units
 		".ntrain = %d",
 		ndata, e->funcs.len, ntrain);
 	if (units)
-		fprintf(out, ",\n\t.arch = \"%s\", .modules = modules, .nmodules = %d", o->arch, nunits);
+		fprintf(out, ",\n\t.arch = \"%s\", .modules = modules, .nmodules = %d, .host_bytes = %lld", o->arch, nunits, (long long)host);
 	fputs("\n};\n", out);
 }

@@ -176,7 +176,12 @@ static void walk(Levels *l, const Block *b, int64_t trips)
 			continue;
 		}
 		leave(l, n);
-		if (n->op == OP_loop) {
+		if (ir_ops[n->op].kind == K_MOVE) { /* what comes back is where it was */
+			for (int i = 0; i < n->nres; i++) {
+				l->level[n->res[i]->id] = l->level[n->arg[0]->id];
+				l->product[n->res[i]->id] = true;
+			}
+		} else if (n->op == OP_loop) {
 			l->base = ++l->most;
 			for (int i = 0; i < n->body->nparam; i++) {
 				l->level[n->body->param[i]->id] = l->base;

@@ -80,7 +80,8 @@ typedef enum OpKind {
 	K_MACRO,  /* expanded into other ops by the pass `expand` */
 	K_EFFECT, /* no results: assign, output */
 	K_REGION, /* loop, fused, yield */
-	K_OPAQUE  /* known by bytes and cost alone */
+	K_OPAQUE, /* known by bytes and cost alone */
+	K_MOVE    /* copies to host memory and back, beside the other nodes: send, sent, fetch, fetched */
 } OpKind;
 
 /* What the pass `autocast` makes of an op under a 16-bit precision. */
@@ -183,7 +184,8 @@ struct Value {
 	int32_t index; /* result number, or parameter number */
 	int32_t id;    /* dense number within the function after ir_number() */
 	const char *name; /* hint for printing, may be NULL */
-	int64_t offset;   /* arena offset in bytes after `offsets`; -1 before. Views carry their own offset. */
+	int64_t offset;   /* arena offset in bytes after `offsets`; -1 before. Views carry their own offset. Of a value in host memory
+	                   * (ir_in_host): its offset there */
 	int64_t ld;       /* strided view only: elements between rows (see ir_is_view); 0: dense */
 	void *aux;        /* scratch of the pass at work */
 };
@@ -232,6 +234,7 @@ struct Func {
 	Block *body;
 	int64_t batch;    /* samples that one pass over the top-level body sees */
 	int64_t arena_bytes; /* after `offsets`: the end of the highest placed byte */
+	int64_t host_bytes;  /* the same of host memory, where values wait that are sent there; 0: none */
 	Func *next;
 };
 
@@ -338,6 +341,14 @@ Attr *ir_attr(const Node *n, const char *name);
 Value *ir_acc(const Node *n);
 /* Gives a node its operand to add to; the node has none yet, and `acc` the type of its result. */
 void ir_set_acc(Module *m, Node *n, Value *acc);
+
+/* A value that lies in host memory, where only a copy can read it: what `send` leaves.
+ *
+ *     %h = send %x       begins a copy of %x to host memory, which goes on beside the nodes that follow
+ *     sent %x, %h        it has ended: until here %x must stay as it is
+ *     %y = fetch %h      begins a copy back: from here on the bytes of %y are its
+ *     fetched %y         it has ended: %y may be read, and equals %x */
+bool ir_in_host(const Value *v);
 
 /* A product of matrices, with or without an epilogue: matmul, matmul_bias, matmul_gelu_grad, matmul_sums. */
 bool ir_is_product(OpCode op);

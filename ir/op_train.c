@@ -37,6 +37,45 @@ bool t_output(const Node *n, Type *res, char why[256])
 	return true;
 }
 
+/* ---- between device and host memory ---- */
+
+bool t_send(const Node *n, Type *res, char why[256])
+{
+	const Value *x = n->arg[0];
+	if (ir_in_host(x))
+		return op_fail(why, "expected a value of the device, got one in host memory");
+	if (!x->def || x->def->op == OP_var || ir_is_view(x->def))
+		return op_fail(why, "expected the result of a node that computes it, got a variable, a parameter or a view");
+	*res = x->type;
+	return true;
+}
+
+bool t_sent(const Node *n, Type *res, char why[256])
+{
+	(void)res;
+	if (!ir_in_host(n->arg[1]) || n->arg[1]->def->arg[0] != n->arg[0])
+		return op_fail(why, "expected a value and what 'send' makes of it");
+	return true;
+}
+
+bool t_fetch(const Node *n, Type *res, char why[256])
+{
+	if (!ir_in_host(n->arg[0]))
+		return op_fail(why, "expected what 'send' makes, in host memory");
+	*res = n->arg[0]->type;
+	return true;
+}
+
+bool t_fetched(const Node *n, Type *res, char why[256])
+{
+	(void)res;
+	if (!n->arg[0]->def || n->arg[0]->def->op != OP_fetch)
+		return op_fail(why, "expected what 'fetch' makes");
+	return true;
+}
+
+/* ---- schedules and updates ---- */
+
 bool t_schedule(const Node *n, Type *res, char why[256])
 {
 	static const char *const kinds[] = { "constant", "linear", "cosine", "step", "wsd" };

@@ -4,7 +4,7 @@
  *     var       "var" text ":" type ["@" int] role ["frozen"] "init" kind "(" number ["," number] ")"
  *               ["stream" int] ["decay" int] ["group" int]
  *     section   "section" name [name [name]] "{" [key "=" setting {"," key "=" setting}] "}"
- *     func      "func" "@" name "batch" int ["arena" int] "{" {node} "}"
+ *     func      "func" "@" name "batch" int ["arena" int] ["host" int] "{" {node} "}"
  *     node      [values "="] ["replay" "(" value ")"] op [values] [attrs] {"[" [flag] "]"} [":" places]
  *               ["work" int ["+" int]] ["{" "(" [value ":" place {"," ...}] ")" {node} "}"]
  *     place     type ["ld" int] ["@" int]
@@ -719,7 +719,7 @@ static bool parse_section(Parser *p)
 static bool parse_func(Parser *p)
 {
 	const char *name;
-	int64_t batch, arena = 0;
+	int64_t batch, arena = 0, host = 0;
 	if (!want(p, '@'))
 		return false;
 	Span span = p->s.token.span;
@@ -728,6 +728,8 @@ static bool parse_func(Parser *p)
 		return false;
 	if (accept_name(p, "arena") && !want_int(p, "the bytes of an arena", 1, INT64_MAX, &arena))
 		return false;
+	if (accept_name(p, "host") && !want_int(p, "bytes of host memory", 1, INT64_MAX, &host))
+		return false;
 	if (ir_find_func(p->m, name)) {
 		diag_error(p->m->diag, span, "a function @%s exists already", name);
 		return false;
@@ -735,6 +737,7 @@ static bool parse_func(Parser *p)
 	Func *f = ir_func(p->m, name);
 	f->batch = batch;
 	f->arena_bytes = arena;
+	f->host_bytes = host;
 	if (!want(p, '{'))
 		return false;
 	Names names = { .block = f->body, .values = { .arena = p->scratch } };

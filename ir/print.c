@@ -271,6 +271,8 @@ static void print_func(FILE *out, const Func *f, int level)
 	fprintf(out, " batch %" PRId64, f->batch);
 	if (f->arena_bytes)
 		fprintf(out, " arena %" PRId64, f->arena_bytes);
+	if (f->host_bytes)
+		fprintf(out, " host %" PRId64, f->host_bytes);
 	fputs(" {\n", out);
 	print_block(&p, f->body, 0, level + 1);
 	indent(out, level);

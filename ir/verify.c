@@ -169,6 +169,8 @@ static bool check_operands(Verifier *v, const Node *n, const Scope *s)
 		else if (!is_visible(home_of(x), s->block))
 			report(v, n, "operand %d, %s, is out of scope%s", i, id_of(v, x),
 			       s->fused ? ": the body of a kernel reads its parameters alone" : "");
+		else if (ir_in_host(x) && ir_ops[n->op].kind != K_MOVE)
+			report(v, n, "operand %d, %s, is in host memory: only 'fetch' reads it", i, id_of(v, x));
 		else if (is_whole_batch(x, s))
 			report(v, n, "operand %d, %s, is %s, of the whole batch, inside a loop over micro-batches", i,
 			       id_of(v, x), type_of(v, x));
@@ -388,7 +390,7 @@ static void check_place(Verifier *v, const Node *n, const Scope *s)
 		report(v, n, body ? "expected at the end of a body" : "expected in a body");
 	if (body && !n->next && n->op != OP_yield)
 		report(v, n, "expected a yield at the end of the body");
-	if (s->fused && (kind == K_MACRO || n->op == OP_var || n->op == OP_input || n->op == OP_output || n->body))
+	if (s->fused && (kind == K_MACRO || kind == K_MOVE || n->op == OP_var || n->op == OP_input || n->op == OP_output || n->body))
 		report(v, n, "expected no such op in the body of a kernel");
 }
 

@@ -190,6 +190,11 @@ bool ir_is_view(const Node *n)
 	return (ir_ops[n->op].flags & OPF_VIEW) && n->arg[0]->ld == 0;
 }
 
+bool ir_in_host(const Value *v)
+{
+	return v->def && v->def->op == OP_send;
+}
+
 /* Byte offset of a view into its operand. */
 static int64_t view_offset(const Node *n)
 {

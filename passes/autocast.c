@@ -324,7 +324,7 @@ static void cast_block(Cast *c, Block *b);
 static bool is_apart(const Node *n)
 {
 	OpKind k = ir_ops[n->op].kind;
-	return k == K_EFFECT || k == K_REGION || k == K_OPAQUE || k == K_MACRO;
+	return k == K_EFFECT || k == K_REGION || k == K_OPAQUE || k == K_MACRO || k == K_MOVE;
 }
 
 /* x in the type that y has now; in f32 where nothing is to be narrowed. */

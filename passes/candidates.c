@@ -10,10 +10,12 @@
 #include "epilogue.h"
 #include "fold_sums.h"
 #include "fuse.h"
+#include "offload.h"
 #include "place.h"
 #include "schedule.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
 bool candidate_lower(const Planner *p, Func *f, int64_t micro_batch, int64_t chunks, ChunkHead *head, CandidateShow *show)
 {
@@ -123,6 +125,13 @@ static int64_t work_on(const Planner *p, const Timeline *t)
 	return 2 * p->work > RECOMPUTE_WORK / 2 ? 2 * p->work : RECOMPUTE_WORK / 2;
 }
 
+/* No plan has been placed. */
+static void expect_places(const Planner *p, Candidate *c)
+{
+	c->arena = ARENA_ARRAY(p->arena, c->trajectory.n, int64_t);
+	c->offset = ARENA_ARRAY(p->arena, c->trajectory.n, int64_t *);
+}
+
 /* Fills *c, of which micro-batch and chunks are given, and adds it where it may win. */
 static bool add_candidate(Planner *p, Candidate *c, double *max_seconds)
 {
@@ -145,8 +154,7 @@ static bool add_candidate(Planner *p, Candidate *c, double *max_seconds)
 	if (p->candidates.len == 0)
 		*max_seconds = c->trajectory.plan[0].seconds * p->o->max_slowdown;
 	c->keep = p->arena;
-	c->arena = ARENA_ARRAY(p->arena, c->trajectory.n, int64_t);
-	c->offset = ARENA_ARRAY(p->arena, c->trajectory.n, int64_t *);
+	expect_places(p, c);
 	c->least = c->timeline->var_bytes + c->trajectory.plan[c->trajectory.n - 1].live_bytes;
 	vec_push(p->arena, &p->candidates, *c);
 	return true;
@@ -212,7 +220,7 @@ static int64_t count_parts(const Func *step)
 	return n;
 }
 
-bool candidates_make(Planner *p)
+static bool make_all(Planner *p)
 {
 	const Func *step = ir_find_func(p->m, "step");
 	int64_t before = 0;
@@ -232,5 +240,89 @@ bool candidates_make(Planner *p)
 		if (whole_only)
 			break;
 	}
+	return true;
+}
+
+/* ---- host memory ---- */
+
+/* A plan that takes so much longer than another one of as few bytes is not made an answer by copies. */
+static const double LOST = 1.2;
+
+typedef struct Known {
+	int64_t bytes;
+	double seconds;
+} Known;
+
+static int compare_known(const void *pa, const void *pb)
+{
+	const Known *a = pa, *b = pb;
+
+	if (a->bytes != b->bytes)
+		return a->bytes < b->bytes ? -1 : 1;
+	return a->seconds < b->seconds ? -1 : a->seconds > b->seconds;
+}
+
+/* For bytes without gaps, ascending, the seconds of the fastest plan that needs no more. */
+static Known *know_all(const Planner *p, size_t *n)
+{
+	Known *known;
+	size_t all = 0;
+
+	for (size_t i = 0; i < p->candidates.len; i++)
+		all += (size_t)p->candidates.at[i].trajectory.n;
+	known = ARENA_ARRAY(p->arena, all, Known);
+	*n = 0;
+	for (size_t i = 0; i < p->candidates.len; i++) {
+		const Candidate *c = &p->candidates.at[i];
+
+		for (int32_t k = 0; k < c->trajectory.n; k++)
+			known[(*n)++] = (Known){ c->timeline->var_bytes + c->trajectory.plan[k].live_bytes, c->trajectory.plan[k].seconds };
+	}
+	qsort(known, *n, sizeof *known, compare_known);
+	for (size_t i = 1; i < *n; i++)
+		if (known[i - 1].seconds < known[i].seconds)
+			known[i].seconds = known[i - 1].seconds;
+	return known;
+}
+
+static double fastest_within(const Known *known, size_t n, int64_t bytes)
+{
+	size_t lo = 0, hi = n;
+
+	while (lo + 1 < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (known[mid].bytes <= bytes)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return known[lo].seconds;
+}
+
+/* Once all candidates are there: what no copies can save is not looked at. */
+static void offload_candidates(Planner *p)
+{
+	size_t n;
+	const Known *known = know_all(p, &n);
+
+	for (size_t i = 0; i < p->candidates.len; i++) {
+		Candidate *c = &p->candidates.at[i];
+		bool *worth = ARENA_ARRAY(p->arena, c->trajectory.n, bool);
+
+		for (int32_t k = 0; k < c->trajectory.n; k++)
+			worth[k] = c->trajectory.plan[k].seconds <=
+			           LOST * fastest_within(known, n, c->timeline->var_bytes + c->trajectory.plan[k].live_bytes);
+		offload_trajectory(&c->trajectory, p->arena, worth, p->o->host_bytes, work_on(p, c->timeline));
+		expect_places(p, c);
+	}
+}
+
+bool candidates_make(Planner *p)
+{
+	if (!make_all(p))
+		return false;
+	if (p->o->offload && offload_possible(p->cx))
+		offload_candidates(p);
 	return true;
 }

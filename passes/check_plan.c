@@ -12,7 +12,11 @@
  * A view carries the tag of its root. A variable has one current tag, changed by its assign; its readers must come
  * before (within one trip of a loop). A loop's body is walked twice, with the tags of the yielded values passed to
  * the parameters, so the second trip finds what the first one left behind. The loops of a function together see each
- * sample of the batch once a pass (check_samples.c). */
+ * sample of the batch once a pass (check_samples.c).
+ *
+ * A copy to host memory or back goes on between two nodes, and may do its work at any moment in between. So what it reads must carry
+ * its tag at both, what it writes belongs to it from the first on, and nobody reads that before the second. Host memory has
+ * bytes of its own. */
 #include "check_plan.h"
 
 #include <assert.h>
@@ -42,6 +46,9 @@ typedef struct Kept {
 	int32_t tag;
 } Kept;
 
+/* Of a copy that `send` or `fetch` begins. */
+typedef enum CopyState { COPY_NONE, COPY_UNDER_WAY, COPY_DONE } CopyState;
+
 typedef struct Check {
 	const Module *m;
 	Arena *a; /* of one function */
@@ -57,6 +64,9 @@ typedef struct Check {
 	int32_t nvars;
 	VEC(Writer) writer; /* by tag; number 0 is nobody */
 	VEC(Kept) kept;     /* outputs */
+	ByteMap *host;
+	CopyState *copy;    /* by Value.id of what a copy makes */
+	int under_way;      /* copies */
 } Check;
 
 /* ---- words ---- */
@@ -144,15 +154,20 @@ static int32_t new_tag(Check *c, const Node *n, const Value *v, const Var *var)
 
 /* ---- one place ---- */
 
-static void check_place(Check *c, const Node *n, const char *what, int64_t from, int64_t bytes)
+static void check_within(Check *c, const Node *n, const char *what, int64_t from, int64_t bytes, const char *where, int64_t end)
 {
 	if (from < 0)
-		fault(c, n, "%s has no place in the arena", what);
+		fault(c, n, "%s has no place in the %s", what, where);
 	else if (from % ALIGN != 0)
 		fault(c, n, "%s is at 0x%" PRIx64 ", expected a multiple of %d", what, (uint64_t)from, ALIGN);
-	else if (bytes > c->f->arena_bytes - from)
-		fault(c, n, "%s ends at 0x%" PRIx64 ", expected at most the arena's 0x%" PRIx64, what,
-		      (uint64_t)range_make(from, bytes).to, (uint64_t)c->f->arena_bytes);
+	else if (bytes > end - from)
+		fault(c, n, "%s ends at 0x%" PRIx64 ", expected at most the %s's 0x%" PRIx64, what, (uint64_t)range_make(from, bytes).to,
+		      where, (uint64_t)end);
+}
+
+static void check_place(Check *c, const Node *n, const char *what, int64_t from, int64_t bytes)
+{
+	check_within(c, n, what, from, bytes, "arena", c->f->arena_bytes);
 }
 
 static void check_bytes(Check *c, const Node *n, const char *verb, const Value *v, int32_t tag)
@@ -166,6 +181,14 @@ static void check_bytes(Check *c, const Node *n, const char *verb, const Value *
 		      value_text(c, v), (uint64_t)r.from, (uint64_t)r.to, (uint64_t)at, writer_text(c, other));
 }
 
+/* What a copy is still filling. */
+static bool is_arriving(const Check *c, int32_t tag)
+{
+	const Value *v = tag > 0 ? c->writer.at[tag].value : NULL;
+
+	return v && v->def && v->def->op == OP_fetch && c->copy[v->id] == COPY_UNDER_WAY;
+}
+
 /* `n` reads `v`. Returns the tag found, or BROKEN after a fault. */
 static int32_t use(Check *c, const Node *n, const Value *v)
 {
@@ -176,8 +199,12 @@ static int32_t use(Check *c, const Node *n, const Value *v)
 		return BROKEN;
 	if (*tag == 0)
 		fault(c, n, "reads %s before it is defined", value_text(c, v));
+	else if (ir_in_host(v))
+		fault(c, n, "reads %s, which is in host memory", value_text(c, v));
 	else if (v->offset < 0)
 		fault(c, n, "reads %s, which has no place", value_text(c, v));
+	else if (is_arriving(c, *tag))
+		fault(c, n, "reads %s before 'fetched': its copy may not have ended", value_text(c, v));
 	else if (var && var->assigned)
 		fault(c, n, "reads variable '%s' after its assign at node %d", var->var->name, (int)var->assigned->pos);
 	else
@@ -411,6 +438,86 @@ static void walk_kernel(Check *c, const Node *n)
 	}
 }
 
+/* ---- copies to host memory and back ---- */
+
+static void check_host(Check *c, const Node *n, const Value *h)
+{
+	Range r = range_of(h);
+	int32_t other;
+	int64_t at;
+
+	if (h->offset < 0 || c->tag[h->id] <= 0 || bytes_intact(c->host, r.from, r.to, c->tag[h->id], &other, &at))
+		return;
+	fault(c, n, "reads %s at 0x%" PRIx64 "..0x%" PRIx64 " of host memory, but 0x%" PRIx64 " was last written by %s", value_text(c, h),
+	      (uint64_t)r.from, (uint64_t)r.to, (uint64_t)at, writer_text(c, other));
+	c->tag[h->id] = BROKEN; /* said once */
+}
+
+static void begin_copy(Check *c, const Node *n)
+{
+	const Value *to = n->res[0];
+	Range r = range_of(to);
+	bool host = n->op == OP_send;
+
+	if (host)
+		check_within(c, n, "the copy", to->offset, r.to - r.from, "host memory", c->f->host_bytes);
+	else
+		check_place(c, n, "the copy", to->offset, r.to - r.from);
+	c->tag[to->id] = new_tag(c, n, to, NULL);
+	if (to->offset >= 0)
+		bytes_write(host ? c->host : c->map, r.from, r.to, c->tag[to->id]);
+	c->copy[to->id] = COPY_UNDER_WAY;
+	c->under_way++;
+}
+
+static void end_copy(Check *c, const Node *n, const Value *made)
+{
+	if (c->copy[made->id] != COPY_UNDER_WAY) {
+		fault(c, n, c->copy[made->id] == COPY_DONE ? "ends the copy to %s a second time" : "ends the copy to %s before it begins",
+		      value_text(c, made));
+		return;
+	}
+	c->copy[made->id] = COPY_DONE;
+	c->under_way--;
+}
+
+static void walk_move(Check *c, const Node *n)
+{
+	const Value *x = n->arg[0];
+
+	switch (n->op) {
+	case OP_send:
+		use(c, n, x);
+		begin_copy(c, n);
+		break;
+	case OP_sent:
+		use(c, n, x);
+		end_copy(c, n, n->arg[1]);
+		check_host(c, n, n->arg[1]);
+		break;
+	case OP_fetch:
+		if (c->tag[x->id] == 0)
+			fault(c, n, "reads %s before it is defined", value_text(c, x));
+		else if (c->copy[x->id] != COPY_DONE)
+			fault(c, n, "reads %s before 'sent': its copy may not have ended", value_text(c, x));
+		check_host(c, n, x);
+		begin_copy(c, n);
+		break;
+	default:
+		end_copy(c, n, x);
+		check_host(c, n, x->def->arg[0]);
+		use(c, n, x);
+	}
+}
+
+/* Copies begin and end within a stretch that is issued as one. */
+static void check_no_copies(Check *c, const Node *n, const char *where)
+{
+	if (c->under_way > 0)
+		fault(c, n, "%d cop%s still under way at %s", c->under_way, c->under_way == 1 ? "y is" : "ies are", where);
+	c->under_way = 0; /* said once */
+}
+
 /* ---- loops ---- */
 
 /* `to` is `from` under another name: a loop's parameter, or its result. */
@@ -452,6 +559,7 @@ static void walk_loop(Check *c, const Node *n)
 	const Node *yield = n->body->last;
 	int trips = ir_int(n, "trips") > 1 ? 2 : 1;
 
+	check_no_copies(c, n, "the start of a loop");
 	if (ir_int(n, "base") > 0)
 		begin_trip(c);
 	for (int i = 0; i < n->nargs; i++)
@@ -464,6 +572,9 @@ static void walk_loop(Check *c, const Node *n)
 			begin_trip(c);
 		}
 		walk_block(c, n->body);
+		if (trip == 0)
+			check_no_copies(c, n, "the end of a trip");
+		c->under_way = 0;
 	}
 	for (int i = 0; i < n->nres; i++) {
 		c->tag[n->res[i]->id] = c->tag[n->body->param[i]->id]; /* BROKEN is said once */
@@ -505,6 +616,12 @@ static void walk_block(Check *c, const Block *b)
 			break;
 		case OP_yield:
 			break; /* read by walk_loop */
+		case OP_send:
+		case OP_sent:
+		case OP_fetch:
+		case OP_fetched:
+			walk_move(c, n);
+			break;
 		default:
 			walk_kernel(c, n);
 		}
@@ -521,24 +638,24 @@ static void add_bounds(Check *c, Bounds *at, Range r)
 	vec_push(c->a, at, r.to);
 }
 
-static void collect_bounds(Check *c, Bounds *at, const Block *b)
+static void collect_bounds(Check *c, Bounds *at, Bounds *host, const Block *b)
 {
 	for (int32_t i = 0; i < b->nparam; i++)
 		add_bounds(c, at, range_of(b->param[i]));
 	for (const Node *n = b->first; n; n = n->next) {
 		for (int i = 0; i < n->nres; i++)
-			add_bounds(c, at, range_of(n->res[i]));
+			add_bounds(c, n->op == OP_send ? host : at, range_of(n->res[i]));
 		if (n->work_bytes > 0)
 			add_bounds(c, at, range_of_work(n));
 		if (n->op == OP_loop)
-			collect_bounds(c, at, n->body);
+			collect_bounds(c, at, host, n->body);
 	}
 }
 
 /* Every variable holds its value at the start, and at the end what it was assigned last. */
 static void walk_func(Check *c, Func *f)
 {
-	Bounds bounds = { 0 };
+	Bounds bounds = { 0 }, host = { 0 };
 	int32_t n = 0;
 	const Node *loop;
 	const char *why;
@@ -554,8 +671,11 @@ static void walk_func(Check *c, Func *f)
 	new_tag(c, NULL, NULL, NULL);
 	for (const Var *v = c->m->vars; v; v = v->next)
 		add_bounds(c, &bounds, range_of_var(v));
-	collect_bounds(c, &bounds, f->body);
+	collect_bounds(c, &bounds, &host, f->body);
 	c->map = bytes_map(c->a, bounds.at, bounds.len);
+	c->host = bytes_map(c->a, host.at, host.len);
+	c->copy = ARENA_ARRAY(c->a, c->nvalues, CopyState);
+	c->under_way = 0;
 	c->var = ARENA_ARRAY(c->a, c->nvars, VarState);
 	for (const Var *v = c->m->vars; v; v = v->next, n++) {
 		c->var[n] = (VarState){ v, new_tag(c, NULL, NULL, v), NULL };
@@ -568,6 +688,7 @@ static void walk_func(Check *c, Func *f)
 	if (why)
 		fault(c, loop, "%s", why);
 	walk_block(c, f->body);
+	check_no_copies(c, NULL, "the end");
 	for (size_t i = 0; i < c->kept.len; i++)
 		if (c->kept.at[i].tag != BROKEN)
 			check_bytes(c, c->kept.at[i].output, "leaves for the host", c->kept.at[i].output->arg[0],

@@ -192,11 +192,11 @@ const char *rule_inplace(const Node *n, int i, const Value *stored)
 
 /* ---- replays ---- */
 
-/* The value that `v` repeats, through replays of replays. */
+/* The value that `v` repeats, through replays of replays and copies of copies. */
 static const Value *origin(const Value *v)
 {
-	while (v->def && v->def->replay_of)
-		v = v->def->replay_of->res[v->index];
+	while (v->def && (v->def->replay_of || v->def->op == OP_fetch))
+		v = v->def->replay_of ? v->def->replay_of->res[v->index] : v->def->arg[0]->def->arg[0];
 	return v;
 }
 

@@ -6,12 +6,20 @@
 #include <math.h>
 #include <stdlib.h>
 
+static int32_t moves_of(const Choice *c)
+{
+	return c->candidate->trajectory.plan[c->plan].nmoves;
+}
+
+/* Copies that cost nothing, as predicted, are made only where bytes are wanted. */
 static int compare_choices(const void *pa, const void *pb)
 {
 	const Choice *a = pa, *b = pb;
 
 	if (a->seconds < b->seconds || a->seconds > b->seconds)
 		return a->seconds < b->seconds ? -1 : 1;
+	if (moves_of(a) != moves_of(b))
+		return moves_of(a) < moves_of(b) ? -1 : 1;
 	if (a->bound != b->bound)
 		return a->bound < b->bound ? -1 : 1;
 	if (a->candidate->micro_batch != b->candidate->micro_batch)
@@ -130,6 +138,22 @@ static void sum_peak(const Timeline *t, const TPlan *p, const TLives *l, PlanByt
 	}
 }
 
+/* What goes to host memory and comes back, in a step. */
+static void sum_moves(const Timeline *t, const TPlan *p, Arena *scratch, PlanSummary *out)
+{
+	double *stall = ARENA_ARRAY(scratch, p->nsteps, double);
+
+	timeline_seconds(t, p, stall);
+	for (int32_t i = 0; i < p->nsteps; i++) {
+		const TStep *s = &p->step[i];
+		int64_t trips = (int64_t)t->op[s->op].trips;
+
+		out->wait_seconds += stall[i];
+		out->moved += s->move == MOVE_SEND ? trips : 0;
+		out->moved_bytes += s->move == MOVE_SEND ? trips * t->buf[s->buf].bytes : 0;
+	}
+}
+
 /* Operations that run again: a replay in the plan may be the first run of one that has moved. */
 static int64_t count_replays(const Timeline *t, const TPlan *p, Arena *scratch)
 {
@@ -137,6 +161,8 @@ static int64_t count_replays(const Timeline *t, const TPlan *p, Arena *scratch)
 	int64_t n = 0;
 
 	for (int32_t i = 0; i < p->nsteps; i++) {
+		if (p->step[i].move)
+			continue;
 		n += ran[p->step[i].op];
 		ran[p->step[i].op] = true;
 	}
@@ -166,7 +192,9 @@ void choice_summary(Planner *p, const Choice *c, const Choice *least, int64_t bu
 	sum_variables(p->m, out);
 	sum_peak(t, &plan, &lives, &out->peak);
 	out->recompute_nodes = count_replays(t, &plan, scratch);
-	out->recompute_seconds = c->seconds - plain->seconds;
+	sum_moves(t, &plan, scratch, out);
+	out->host_bytes = c->candidate->trajectory.plan[c->plan].host_bytes;
+	out->recompute_seconds = c->seconds - out->wait_seconds - plain->seconds;
 	out->recompute_bytes_saved = plain->live_bytes - plan.live_bytes;
 	arena_free(scratch);
 }
@@ -178,7 +206,7 @@ void choice_bound(const Choice *c, PlanSummary *out)
 	int64_t bytes = (out->budget_bytes < out->unlimited_arena_bytes ? out->budget_bytes : out->unlimited_arena_bytes) - t->var_bytes;
 	double plain = c->candidate->trajectory.plan[0].seconds;
 
-	if (recompute_moves(&c->candidate->trajectory, c->plan))
+	if (out->moved > 0 || recompute_moves(&c->candidate->trajectory, c->plan))
 		return;
 	scratch = arena_new();
 	out->step_seconds_bound = c->seconds;

@@ -33,12 +33,19 @@ static double stays(double bytes, double cache)
 	return bytes >= 2 * cache ? 0 : (2 * cache - bytes) / (1.5 * cache);
 }
 
+/* The value that v is a view or a copy of: one that comes back from host memory is as old as the one that went there. */
+static const Value *source_of(const Value *v)
+{
+	while (v->def && (ir_is_view(v->def) || v->def->op == OP_fetch))
+		v = v->def->op == OP_fetch ? v->def->arg[0]->def->arg[0] : v->def->arg[0];
+	return v;
+}
+
 /* Whether what was touched last before `n` reads (writes: made false) or writes `v` lies far back: variables and sums over
  * micro-batches, and what the forward pass left for the backward pass. */
 static bool is_old(const Node *n, const Value *v)
 {
-	while (v->def && ir_is_view(v->def))
-		v = v->def->arg[0];
+	v = source_of(v);
 	if (!v->def)
 		return v->block->owner && v->block->owner->op == OP_loop;
 	return v->def->op == OP_var || ((n->flags & NF_BACKWARD) && !(v->def->flags & NF_BACKWARD));
@@ -84,10 +91,8 @@ static void add_launch(const Node *n, double threads, double *unit)
 	bool input = false;
 
 	for (int i = 0; i < n->nargs; i++) {
-		const Value *v = n->arg[i];
+		const Value *v = source_of(n->arg[i]);
 
-		while (v->def && ir_is_view(v->def))
-			v = v->def->arg[0];
 		input |= v->def && v->def->op == OP_input;
 	}
 	unit[COST_kernel] = 1;
@@ -516,7 +521,7 @@ bool cost_units(const Node *n, const Machine *m, double unit[MACHINE_COSTS])
 {
 	memset(unit, 0, MACHINE_COSTS * sizeof *unit);
 	if (n->op == OP_opaque || n->op == OP_var || n->op == OP_loop || n->op == OP_yield || n->op == OP_output ||
-	    ir_is_view(n))
+	    ir_ops[n->op].kind == K_MOVE || ir_is_view(n))
 		return false;
 	if (rules[n->op].count)
 		rules[n->op].count(n, m, rules[n->op].kind, unit);
@@ -548,7 +553,7 @@ static double result_bytes(const Block *b)
 	for (const Node *n = b->first; n; n = n->next) {
 		if (n->op == OP_loop)
 			sum += result_bytes(n->body);
-		for (int i = 0; i < n->nres && !n->replay_of && !ir_is_view(n); i++)
+		for (int i = 0; i < n->nres && ir_ops[n->op].kind != K_MOVE && !n->replay_of && !ir_is_view(n); i++)
 			sum += value_bytes(n->res[i]);
 	}
 	return sum;

@@ -4,7 +4,7 @@
 
 #include "machine.h"
 
-/* The machine while it runs a function (before or after replays: they count once): its variables and what lives long in it are
+/* The machine while it runs a function (before or after replays and copies to host memory: they count once): its variables and what lives long in it are
  * as far away as all of its values take. cost_seconds without it takes everything for near. */
 Machine machine_running(const Machine *m, const Func *f);
 

@@ -33,6 +33,18 @@ static const char *chunks_column(Arena *a, const PlanSummary *point, int n, int6
 	return chunks > 0 ? arena_printf(a, "  %6" PRId64, chunks) : "  chunks";
 }
 
+/* The same for host memory in which values wait. */
+static const char *host_column(Arena *a, const PlanSummary *point, int n, const PlanSummary *s)
+{
+	bool any = false;
+
+	for (int i = 0; i < n; i++)
+		any = any || point[i].moved > 0;
+	if (!any)
+		return "";
+	return arena_printf(a, "  %10s", s ? size_text(a, s->host_bytes) : "in host");
+}
+
 void curve_table(FILE *out, Arena *a, const Module *m, const PlanSummary *point, int n)
 {
 	const PlanSummary *first = &point[0], *last = &point[n - 1];
@@ -49,15 +61,15 @@ void curve_table(FILE *out, Arena *a, const Module *m, const PlanSummary *point,
 			"nothing; batch %" PRId64 "\n",
 			m->name, size_text(a, first->arena_bytes), size_text(a, last->arena_bytes),
 			first->batch);
-	fprintf(out, "%14s  %10s  %10s  %11s%s  %7s  %10s  %9s  %9s\n", "budget", "arena", "live",
-		"micro-batch", chunks_column(a, point, n, 0), "replays", "recomputed", "step", "slower");
+	fprintf(out, "%14s  %10s  %10s  %11s%s%s  %7s  %10s  %9s  %9s\n", "budget", "arena", "live",
+		"micro-batch", chunks_column(a, point, n, 0), host_column(a, point, n, NULL), "replays", "recomputed", "step", "slower");
 	for (int i = 0; i < n; i++) {
 		const PlanSummary *s = &point[i];
 
-		fprintf(out, "%14" PRId64 "  %10s  %10s  %11s%s  %7" PRId64 "  %8.1f %%  %9s  %9s\n",
+		fprintf(out, "%14" PRId64 "  %10s  %10s  %11s%s%s  %7" PRId64 "  %8.1f %%  %9s  %9s\n",
 			s->budget_bytes, size_text(a, s->arena_bytes),
 			size_text(a, s->lower_bound_bytes),
-			report_split(a, s, "x"), chunks_column(a, point, n, s->chunks),
+			report_split(a, s, "x"), chunks_column(a, point, n, s->chunks), host_column(a, point, n, s),
 			s->recompute_nodes, share(s), report_seconds(a, s->step_seconds),
 			slower(a, s, last));
 	}

@@ -180,6 +180,59 @@ static void explain_replays(FILE *out, Arena *a, const View *v, const PlanSummar
 		    arena_printf(a, "%d other%s", left, plural(left)));
 }
 
+/* ---- host memory ---- */
+
+/* What is sent there, by source line. */
+static Line *lines_moved(Arena *a, const View *v, int32_t *n)
+{
+	Line *line = ARENA_ARRAY(a, v->plan.nsteps, Line);
+	int32_t count = 0, kept = 0;
+
+	for (int32_t i = 0; i < v->plan.nsteps; i++) {
+		int64_t times = view_trips(v, i);
+
+		if (v->plan.step[i].move == MOVE_SEND)
+			line[count++] = (Line){ view_where(v, a, view_node(v, i)->span), NULL, times * v->t->buf[v->plan.step[i].buf].bytes,
+				                (int32_t)times };
+	}
+	qsort(line, (size_t)count, sizeof *line, compare_wheres);
+	for (int32_t i = 0; i < count; i++) {
+		if (kept > 0 && strcmp(line[kept - 1].where, line[i].where) == 0) {
+			line[kept - 1].bytes += line[i].bytes;
+			line[kept - 1].items += line[i].items;
+		} else {
+			line[kept++] = line[i];
+		}
+	}
+	qsort(line, (size_t)kept, sizeof *line, compare_lines);
+	*n = kept;
+	return line;
+}
+
+static void explain_moves(FILE *out, Arena *a, const View *v, const PlanSummary *s)
+{
+	int32_t n;
+	const Line *line;
+	int64_t rest = 0;
+
+	if (s->moved == 0)
+		return;
+	line = lines_moved(a, v, &n);
+	fprintf(out,
+		"\n%" PRId64 " value%s in host memory instead of being computed again, %s in all, at most %s at a time; "
+		"kernels wait %s for copies, %.1f %% of the step\n",
+		s->moved, s->moved == 1 ? " waits" : "s wait", size_text(a, s->moved_bytes), size_text(a, s->host_bytes),
+		report_seconds(a, s->wait_seconds), percent(s->wait_seconds, s->step_seconds));
+	for (int32_t i = 0; i < n && i < LINES; i++)
+		put(out, size_text(a, line[i].bytes), percent((double)line[i].bytes, (double)s->moved_bytes),
+		    arena_printf(a, "%s  %" PRId32 " time%s", line[i].where, line[i].items, plural(line[i].items)));
+	for (int32_t i = LINES; i < n; i++)
+		rest += line[i].bytes;
+	if (n > LINES)
+		put(out, size_text(a, rest), percent((double)rest, (double)s->moved_bytes),
+		    arena_printf(a, "%d other line%s", n - LINES, plural(n - LINES)));
+}
+
 /* ---- the micro-batch ---- */
 
 /* "66.4 ms (11.0 % less)", against the plan at hand. */
@@ -283,6 +336,7 @@ void explain_text(FILE *out, Arena *a, const View *v, const PlanSummary *s, cons
 	explain_kinds(out, a, v, s);
 	explain_lines(out, a, v, s);
 	explain_replays(out, a, v, s);
+	explain_moves(out, a, v, s);
 	explain_micro_batch(out, a, s, study);
 	explain_head(out, a, v, s);
 	explain_memory(out, a, s, study);

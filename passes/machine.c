@@ -7,7 +7,7 @@
  *     ...
  *     simple 0.041        # 24.4 Gop/s: add, multiply, ...
  *
- * One `key value` a line, `#` starts a comment, each key once and none left out, so that a profile of another version of
+ * One `key value` a line, `#` starts a comment, each key once and none left out but the link's, so that a profile of another version of
  * the cost model is refused and not half understood. Built-in profiles are machines.txt, several such texts in one. */
 #include "machine.h"
 
@@ -30,18 +30,21 @@ const MachineRow machine_rows[MACHINE_COSTS] = {
 typedef struct Key {
 	const char *name;
 	double least, most;
-	bool whole;
+	bool whole, optional; /* where it is left out it is 0 */
 	const char *doc;
 } Key;
 
-enum { KEY_THREADS, KEY_OWN, KEY_SHARED, KEY_FORK, KEY_OVERLAP, KEYS };
+enum { KEY_THREADS, KEY_OWN, KEY_SHARED, KEY_FORK, KEY_OVERLAP, KEY_LINK_OUT, KEY_LINK_IN, KEY_LINK_DELAY, KEYS };
 
 static const Key keys[KEYS] = {
-	{ "threads", 1, 1024, true, "that were at work when it was measured" },
-	{ "own_cache", 1, 1e15, false, "bytes of a processor's own cache" },
-	{ "shared_cache", 0, 1e15, false, "bytes of the cache that all share" },
-	{ "fork_work", 0, 1e15, false, "operations below which a kernel stays on one thread" },
-	{ "overlap", 0, 1, false, "1: arithmetic and traffic hide each other; 0: they add up" },
+	{ "threads", 1, 1024, true, false, "that were at work when it was measured" },
+	{ "own_cache", 1, 1e15, false, false, "bytes of a processor's own cache" },
+	{ "shared_cache", 0, 1e15, false, false, "bytes of the cache that all share" },
+	{ "fork_work", 0, 1e15, false, false, "operations below which a kernel stays on one thread" },
+	{ "overlap", 0, 1, false, false, "1: arithmetic and traffic hide each other; 0: they add up" },
+	{ "link_out", 0, 1e15, false, true, "bytes a second from the device's memory to pinned memory of the host; 0: no such link" },
+	{ "link_in", 0, 1e15, false, true, "the same from there to the device" },
+	{ "link_delay", 0, 1e12, false, true, "nanoseconds before such a copy begins, and before what waits for it goes on" },
 };
 
 /* ---- reading ---- */
@@ -132,13 +135,16 @@ static bool complete(Reader *r)
 	if (!r->m->name)
 		return fail(r, "'name' is missing");
 	for (int i = 0; i < KEYS + MACHINE_COSTS; i++)
-		if (!r->seen[i])
+		if (!r->seen[i] && !(i < KEYS && keys[i].optional))
 			return fail(r, "'%s' is missing", i < KEYS ? keys[i].name : machine_rows[i - KEYS].name);
 	r->m->threads = r->m->measured_threads = (int)r->key[KEY_THREADS];
 	r->m->own_cache = r->key[KEY_OWN];
 	r->m->shared_cache = r->key[KEY_SHARED];
 	r->m->fork_work = r->key[KEY_FORK];
 	r->m->overlap = r->key[KEY_OVERLAP];
+	r->m->link_out = r->key[KEY_LINK_OUT];
+	r->m->link_in = r->key[KEY_LINK_IN];
+	r->m->link_delay = r->key[KEY_LINK_DELAY];
 	return true;
 }
 
@@ -228,11 +234,13 @@ const char *machine_path(Arena *a)
 
 void machine_print(FILE *out, const Machine *m)
 {
-	const double key[KEYS] = { m->measured_threads, m->own_cache, m->shared_cache, m->fork_work, m->overlap };
+	const double key[KEYS] = { m->measured_threads, m->own_cache, m->shared_cache, m->fork_work, m->overlap,
+		                   m->link_out, m->link_in, m->link_delay };
 
 	fprintf(out, "%s\nname %s\n", header, m->name);
 	for (int i = 0; i < KEYS; i++)
-		fprintf(out, "%-16s %-12.9g # %s\n", keys[i].name, key[i], keys[i].doc);
+		if (key[i] > 0 || !keys[i].optional)
+			fprintf(out, "%-16s %-12.9g # %s\n", keys[i].name, key[i], keys[i].doc);
 	fprintf(out, "# nanoseconds of each\n");
 	for (int i = 0; i < MACHINE_COSTS; i++) {
 		const MachineRow *row = &machine_rows[i];

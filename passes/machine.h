@@ -29,6 +29,8 @@ struct Machine {
 	double shared_cache;  /* bytes of the cache that all share; 0: none */
 	double fork_work;     /* rough operations below which a kernel stays on one thread */
 	double overlap;       /* 1: arithmetic and traffic hide each other (a roofline); 0: they add up */
+	double link_out, link_in; /* bytes a second between the device's memory and pinned memory of the host, each way; 0: there is no such link */
+	double link_delay;    /* nanoseconds until a copy over it begins, and until what waits for it goes on */
 	double ns[MACHINE_COSTS];
 	double touched;       /* bytes of all values of the function at hand: see machine_running */
 };

@@ -5,12 +5,15 @@
  * Variables come first and stay; the functions share the rest, since only one runs at a time. Within a function the lives of
  * the buffers (timeline.c) are packed as rectangles (pack.c).
  *
- * A placed node also carries its predicted seconds, for the plan that the trainer keeps.
+ * Values that are sent to host memory have offsets there, packed the same way; each from its `send` to the last `fetched`.
+ *
+ * A placed node also carries its predicted seconds, for the plan that the trainer keeps; one that waits for a copy those for which it waits.
  *
  * Invariant: offsets depend on the function alone, never on a budget. */
 #include "place.h"
 
 #include "cost.h"
+#include "offload.h"
 
 int64_t place_variables(Module *m)
 {
@@ -34,6 +37,8 @@ static void place_value(const Placing *p, Value *v)
 	int64_t within;
 	Value *root = ir_view_root(v, &within);
 
+	if (ir_in_host(root))
+		return;
 	if (root->def && root->def->op == OP_var)
 		v->offset = ir_find_var(p->m, ir_str(root->def, "name"))->offset + within;
 	else if (p->t->buf_of[root->id] >= 0)
@@ -76,6 +81,24 @@ static int64_t take_offsets(const Timeline *t, const TLives *lives, const int64_
 	return end;
 }
 
+/* Host memory, and how long copies are waited for, in each trip. */
+static void place_moves(Func *f, const Timeline *t, const TPlan *plain, Arena *a)
+{
+	int64_t *offset = ARENA_ARRAY(a, plain->nsteps, int64_t);
+	double *stall = ARENA_ARRAY(a, plain->nsteps, double);
+
+	f->host_bytes = offload_host(t, plain, a, offset);
+	timeline_seconds(t, plain, stall);
+	for (int32_t i = 0; i < plain->nsteps; i++) {
+		const TOp *op = &t->op[plain->step[i].op];
+
+		if (op->move == MOVE_SEND)
+			op->node->res[0]->offset = offset[i];
+		if (op->move)
+			op->node->seconds = stall[i] / op->trips;
+	}
+}
+
 /* `before` (may be NULL): lives that have been placed; where these are the same they keep their offsets. */
 static int64_t place_plannable(Func *f, const PassCtx *cx, const TLives *before, const int64_t *placed)
 {
@@ -101,6 +124,7 @@ static int64_t place_plannable(Func *f, const PassCtx *cx, const TLives *before,
 	for (int32_t i = 0; i < t->nops; i++)
 		if (t->op[i].node)
 			t->op[i].node->seconds = cost_seconds(t->op[i].node, &running);
+	place_moves(f, t, &plain, a);
 	arena_free(a);
 	return f->arena_bytes;
 }

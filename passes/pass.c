@@ -213,9 +213,30 @@ static double now(void)
 
 /* ---- running ---- */
 
+static const Node *find_move(const Block *b)
+{
+	const Node *found = NULL;
+	for (const Node *n = b->first; n && !found; n = n->next)
+		found = ir_ops[n->op].kind == K_MOVE ? n : n->op == OP_loop ? find_move(n->body) : NULL;
+	return found;
+}
+
+bool pass_without_moves(const Module *m)
+{
+	for (const Func *f = m->funcs; f; f = f->next) {
+		const Node *n = find_move(f->body);
+		if (n) {
+			diag_error(m->diag, n->span, "%s: only 'offsets' takes a graph with copies to host memory: the planner makes them last",
+				   ir_ops[n->op].name);
+			return false;
+		}
+	}
+	return true;
+}
+
 PassResult pass_run(const PassInfo *p, Module *m, PassCtx *cx)
 {
-	if (!check_needs(p, cx))
+	if (!check_needs(p, cx) || (p->run != pass_offsets && !pass_without_moves(m)))
 		return PASS_FAILED;
 	bool compare = cx->print_changed || cx->verify_each;
 	char *before = compare ? text_of(m) : NULL;

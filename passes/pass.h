@@ -34,6 +34,7 @@ enum {
 typedef struct Capabilities {
 	int threads;               /* planned for at most this many */
 	bool tf32;                 /* products of f32 by tensor cores (NF_TF32) */
+	bool offload;              /* values can wait in host memory, with copies beside the kernels */
 	bool strided_attention;    /* attention reads q, k, v with a row stride (slices need no copy) */
 	/* Bytes of workspace of a node (after fuse); 0 for most. */
 	int64_t (*workspace)(const Node *n, int threads);
@@ -84,6 +85,9 @@ typedef struct PassInfo {
 
 extern const PassInfo pass_table[];
 extern const int pass_count;
+
+/* False after a diagnostic where the graph holds copies to host memory, which the planner makes, at the end: nothing but `offsets` takes them. */
+bool pass_without_moves(const Module *m);
 
 /* For a pass over one function at a time, which says whether it has changed it. */
 PassResult pass_each(Module *m, const PassCtx *cx, bool (*change)(Func *f, const Capabilities *caps));

@@ -191,7 +191,7 @@ static void say_too_small(Planner *p, const Choice *least, const PlanSummary *s)
 
 static bool prepare(Planner *p)
 {
-	if (!candidates_make(p))
+	if (!pass_without_moves(p->m) || !candidates_make(p))
 		return false;
 	choices_order(p);
 	return place_one_sample(p);

@@ -20,7 +20,10 @@ typedef struct PlanSummary {
 	PlanBytes peak;                /* what is live at the peak, by kind; sums to the live bytes there */
 	int64_t recompute_nodes, recompute_bytes_saved;
 	double recompute_seconds;
-	double step_seconds_bound;     /* no plan of this micro-batch and order within the budget is faster (bound.h); 0: not asked */
+	int64_t moved, moved_bytes;    /* values that wait in host memory, all micro-batches of a step together, and their bytes */
+	int64_t host_bytes;            /* of host memory for them */
+	double wait_seconds;           /* for copies, in which nothing else happens */
+	double step_seconds_bound;     /* no plan of this micro-batch and order within the budget that only keeps and replays is faster (bound.h); 0: not asked */
 } PlanSummary;
 
 typedef struct PlannerOptions {
@@ -28,6 +31,8 @@ typedef struct PlannerOptions {
 	int64_t micro_batch;   /* 0: free */
 	int64_t chunks;        /* of the head; 0: free, 1: whole */
 	bool recompute;        /* false: --no-recompute */
+	bool offload;          /* false: --no-offload */
+	int64_t host_bytes;    /* of host memory at most; INT64_MAX: as many as are wanted */
 	int optimizer_in_backward; /* 1 on, 0 off, -1 where exact */
 	bool allow_microbatch_stats;
 	double max_slowdown;   /* plans slower than this times the unlimited step are not considered; 10 */

@@ -77,7 +77,7 @@ const Choice *choices_smallest(Planner *p, Among among);
 void choice_summary(Planner *p, const Choice *c, const Choice *least, int64_t budget, PlanSummary *out);
 
 /* Adds what is known about all plans like the choice: how fast they are at best within the summary's budget (bound.h). Nothing where an
- * operation has moved. */
+ * operation has moved, or values wait in host memory. */
 void choice_bound(const Choice *c, PlanSummary *out);
 
 /* ---- study.c ---- */

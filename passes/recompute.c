@@ -445,7 +445,7 @@ static void restore(Search *s)
  * Backwards over the plan, as ir_dce does over the function. */
 static void drop_unread(const Timeline *t, TPlan *p, Arena *scratch)
 {
-	bool *wanted = ARENA_ARRAY(scratch, t->nbufs, bool);
+	bool *wanted = ARENA_ARRAY(scratch, t->nbufs, bool), *idle = ARENA_ARRAY(scratch, t->nbufs, bool);
 	int32_t kept = p->nsteps;
 
 	for (int32_t i = p->nsteps - 1; i >= 0; i--) {
@@ -453,6 +453,14 @@ static void drop_unread(const Timeline *t, TPlan *p, Arena *scratch)
 		const TOp *op = &t->op[step.op];
 		bool live = !op->node || !op->replayable;
 
+		if (step.move) {
+			if (step.move == MOVE_FETCHED)
+				idle[step.buf] = !wanted[step.buf]; /* nobody reads what comes back: it need not go */
+			if (!idle[step.buf])
+				p->step[--kept] = step;
+			wanted[step.buf] = step.move == MOVE_SEND ? !idle[step.buf] : step.move == MOVE_FETCH ? false : wanted[step.buf];
+			continue;
+		}
 		for (int32_t k = 0; k < op->ndef && op->replayable; k++)
 			if ((step.wanted >> (k & 31)) & 1) {
 				live |= wanted[op->def[k]];
@@ -603,24 +611,75 @@ Trajectory recompute_nothing(const Timeline *t, Arena *a)
 	return tr;
 }
 
-TPlan recompute_plan(const Trajectory *tr, int32_t k, Arena *a)
-{
-	const Sketch *p = &tr->plan[k];
-	TPlan plan = { .step = ARENA_ARRAY(a, tr->t->nops + p->n, TStep), .seconds = p->seconds, .live_bytes = p->live_bytes };
+/* A step of a copy, on its way to its place among the others. */
+typedef struct MoveStep {
+	int32_t before, rank, due;
+	TStep step;
+} MoveStep;
 
-	for (int32_t i = 0, r = 0; i < tr->t->nops; i++) {
+static int compare_move_steps(const void *pa, const void *pb)
+{
+	const MoveStep *a = pa, *b = pb;
+
+	if (a->before != b->before)
+		return a->before < b->before ? -1 : 1;
+	if (a->rank != b->rank)
+		return a->rank - b->rank;
+	if (a->due != b->due)
+		return a->due < b->due ? -1 : 1;
+	return a->step.buf < b->step.buf ? -1 : a->step.buf > b->step.buf;
+}
+
+/* All steps of a plan's copies, in order. Where several come before one operation, those go first that give bytes back; what is needed
+ * first is fetched first. */
+static MoveStep *move_steps(const Timeline *t, const Sketch *p, Arena *a)
+{
+	MoveStep *s = ARENA_ARRAY(a, 4 * p->nmoves, MoveStep), *at = s;
+
+	for (int32_t i = 0; i < p->nmoves; i++) {
+		const Move *m = &p->move[i];
+		TStep step = { .op = t->buf[m->buf].op, .buf = m->buf };
+
+		step.move = MOVE_FETCHED;
+		*at++ = (MoveStep){ m->fetched, 0, m->send, step };
+		step.move = MOVE_SENT;
+		*at++ = (MoveStep){ m->sent, 1, m->send, step };
+		step.move = MOVE_FETCH;
+		*at++ = (MoveStep){ m->fetch, 2, m->fetched, step };
+		step.move = MOVE_SEND;
+		*at++ = (MoveStep){ m->send, 3, m->send, step };
+	}
+	if (p->nmoves)
+		qsort(s, (size_t)(at - s), sizeof *s, compare_move_steps);
+	return s;
+}
+
+TPlan recompute_steps(const Timeline *t, const Sketch *p, Arena *a)
+{
+	TPlan plan = { .step = ARENA_ARRAY(a, t->nops + p->n + 4 * p->nmoves, TStep), .seconds = p->seconds, .live_bytes = p->live_bytes };
+	const MoveStep *move = move_steps(t, p, a), *end = move + 4 * p->nmoves;
+
+	for (int32_t i = 0, r = 0; i < t->nops; i++) {
+		for (; move < end && move->before == i; move++)
+			plan.step[plan.nsteps++] = move->step;
 		for (; r < p->n && p->replay[r].before == i; r++)
 			plan.step[plan.nsteps++] = p->replay[r].step;
 		plan.step[plan.nsteps++] = (TStep){ .op = i, .wanted = UINT32_MAX };
 	}
-	drop_unread(tr->t, &plan, a);
+	drop_unread(t, &plan, a);
 	return plan;
+}
+
+TPlan recompute_plan(const Trajectory *tr, int32_t k, Arena *a)
+{
+	return recompute_steps(tr->t, &tr->plan[k], a);
 }
 
 bool recompute_moves(const Trajectory *tr, int32_t k)
 {
 	Arena *scratch = arena_new();
-	bool moves = recompute_plan(tr, k, scratch).nsteps < tr->t->nops + tr->plan[k].n;
+	const Sketch *p = &tr->plan[k];
+	bool moves = recompute_plan(tr, k, scratch).nsteps < tr->t->nops + p->n + 4 * p->nmoves;
 
 	arena_free(scratch);
 	return moves;

@@ -10,16 +10,25 @@ typedef struct Replay {
 	TStep step;
 } Replay;
 
+/* A buffer waits in host memory: each of the four steps of its copies comes before an operation and its replays. */
+typedef struct Move {
+	int32_t buf;
+	int32_t send, sent, fetch, fetched; /* ascending, all of one run of operations without a loop's start or end between */
+} Move;
+
 typedef struct Sketch {
 	Replay *replay;     /* in order of execution */
 	int32_t n;
+	Move *move;
+	int32_t nmoves;
 	double seconds;     /* of the whole step */
 	int64_t live_bytes; /* largest sum of live bytes, without variables */
+	int64_t host_bytes; /* of host memory, where moved buffers wait */
 } Sketch;
 
 typedef struct Trajectory {
 	const Timeline *t;
-	Sketch *plan; /* ascending seconds, descending live_bytes; plan[0] has no replays */
+	Sketch *plan; /* ascending seconds, descending live_bytes (of those without moves); plan[0] has no replays */
 	int32_t n;
 } Trajectory;
 
@@ -33,7 +42,8 @@ Trajectory recompute_trajectory(const Timeline *t, Arena *a, double max_seconds,
 /* The trajectory of the plan without replays alone. */
 Trajectory recompute_nothing(const Timeline *t, Arena *a);
 
-/* Plan k as a sequence of steps. An operation that is replayed before each of its uses runs first before the first of them: it has moved. */
+/* A plan as a sequence of steps; plan k of a trajectory. An operation that is replayed before each of its uses runs first before the first of them: it has moved. */
+TPlan recompute_steps(const Timeline *t, const Sketch *p, Arena *a);
 TPlan recompute_plan(const Trajectory *tr, int32_t k, Arena *a);
 bool recompute_moves(const Trajectory *tr, int32_t k);
 

@@ -40,6 +40,17 @@ static json_t *recompute_object(const PlanSummary *s)
 	return o;
 }
 
+static json_t *offload_object(const PlanSummary *s)
+{
+	json_t *o = json_object();
+
+	put_int(o, "values", s->moved);
+	put_int(o, "bytes", s->moved_bytes);
+	put_int(o, "host_bytes", s->host_bytes);
+	put_real(o, "wait_seconds", s->wait_seconds);
+	return o;
+}
+
 static json_t *plan_object(Arena *a, const Module *m, const PlanSummary *s, const ReportNames *n)
 {
 	json_t *o = json_object();
@@ -69,6 +80,7 @@ static json_t *plan_object(Arena *a, const Module *m, const PlanSummary *s, cons
 		json_object_set_new(o, "launches", json_loads(n->launches, 0, NULL));
 	json_object_set_new(o, "bytes", bytes_object(&s->peak));
 	json_object_set_new(o, "recompute", recompute_object(s));
+	json_object_set_new(o, "offload", offload_object(s));
 	return o;
 }
 
@@ -136,6 +148,11 @@ void report_text(FILE *out, Arena *a, const Module *m, const PlanSummary *s)
 	        report_split(a, s, "x"), s->chunks > 1 ? arena_printf(a, ", its head in %" PRId64 " chunks", s->chunks) : "",
 	        s->recompute_nodes,
 	        s->step_seconds > 0 ? 100 * s->recompute_seconds / s->step_seconds : 0);
+	if (s->moved > 0)
+		fprintf(out, "  %" PRId64 " value%s of %s in all wait%s in host memory, which takes %s; waits for copies %.1f %% of the step\n", s->moved,
+		        s->moved == 1 ? "" : "s",
+		        size_text(a, s->moved_bytes), s->moved == 1 ? "s" : "", size_text(a, s->host_bytes),
+		        s->step_seconds > 0 ? 100 * s->wait_seconds / s->step_seconds : 0);
 }
 
 /* ---- the plan as a table ---- */
@@ -148,6 +165,8 @@ static void last_uses(const Block *b, int32_t *last)
 
 			if (n->pos > last[root->id])
 				last[root->id] = n->pos;
+			if (n->op == OP_fetched) /* what it comes from is read up to here */
+				last[n->arg[0]->def->arg[0]->id] = n->pos;
 		}
 		if (n->op == OP_loop)
 			last_uses(n->body, last);
@@ -193,7 +212,10 @@ static void plan_line(FILE *out, Arena *a, const Module *m, const Node *n, int i
 	plan_row(out, n->pos, report_op(a, n), arena_printf(a, "%%%d", v->id), type_text(a, &v->type, false), v->offset,
 	         size_text(a, type_bytes(&v->type)),
 	         arena_printf(a, "%5d..%d", n->pos, last[v->id] > n->pos ? last[v->id] : n->pos),
-	         arena_printf(a, "%s%s", diag_where(m->diag, a, n->span), n->replay_of ? "  recomputed" : ""));
+	         arena_printf(a, "%s%s", diag_where(m->diag, a, n->span), n->replay_of            ? "  recomputed"
+	                                                                         : n->op == OP_send  ? "  place in host memory"
+	                                                                         : n->op == OP_fetch ? "  from host memory"
+	                                                                                             : ""));
 }
 
 /* The variable that v, an operand of n or a parameter of its body, stands for. */
@@ -229,6 +251,8 @@ static void plan_node(FILE *out, Arena *a, const Module *m, const Node *n, const
 	for (int i = 0; i < n->nres; i++)
 		plan_line(out, a, m, n, i, last);
 	plan_stores(out, a, m, n);
+	if (n->op == OP_sent || n->op == OP_fetched)
+		fprintf(out, "%5d  %-20s %%%-5d\n", n->pos, ir_ops[n->op].name, n->arg[0]->id);
 	if (n->op == OP_output)
 		fprintf(out, "%5d  %-20s %%%-5d -> %s\n", n->pos, "output", n->arg[0]->id, ir_str(n, "name"));
 	if (n->work_bytes > 0)

@@ -8,6 +8,8 @@
  * A walk over the plan's steps keeps what each buffer is called now: its first value, or that of its last replay. Operands are renamed
  * as the walk meets them; a view of a replayed value is cloned once for each replay that is read through it.
  *
+ * A copy to host memory and back becomes four nodes of its own; what `fetch` makes is what the buffer is called from then on.
+ *
  * Invariant: no original node moves. */
 #include "recompute.h"
 
@@ -15,7 +17,8 @@ typedef struct Rewrite {
 	const Timeline *t;
 	Module *m;
 	Value ***operands; /* by op: the node's operands before any renaming */
-	Value **now;       /* by buffer: the replay's result that holds it; NULL: the original */
+	Value **now;       /* by buffer: the replay's or fetch's result that holds it; NULL: the original */
+	Value **host;      /* by buffer: its copy in host memory */
 	Value **view;      /* by Value.id: what stands for a view of a replayed root ... */
 	Value **view_of;   /* ... and the replay that it was made for */
 	Value **map;       /* for ir_clone_node: empty between calls */
@@ -72,12 +75,40 @@ static void replay_before(Rewrite *w, const TStep *s, Node *before)
 	}
 }
 
+/* As old as its maker, so that what reads it is predicted to take as long. */
+static void move_before(Rewrite *w, const TStep *s, Node *before)
+{
+	Value *root = w->t->buf[s->buf].root, *x = w->now[s->buf] ? w->now[s->buf] : root;
+	Value *arg[] = { s->move == MOVE_FETCH ? w->host[s->buf] : x, w->host[s->buf] };
+	Builder b = ir_builder(w->m, before->parent);
+
+	b.before = before;
+	b.span = root->def->span;
+	b.flags = root->def->flags & (NF_BACKWARD | NF_OPTIMIZER);
+	switch (s->move) {
+	case MOVE_SEND: w->host[s->buf] = ir_value(&b, OP_send, 1, arg, NULL, NULL); break;
+	case MOVE_SENT: ir_node(&b, OP_sent, 2, arg, NULL, NULL); break;
+	case MOVE_FETCH: w->now[s->buf] = ir_value(&b, OP_fetch, 1, arg, NULL, NULL); break;
+	case MOVE_FETCHED: ir_node(&b, OP_fetched, 1, arg, NULL, NULL); break;
+	case MOVE_NONE: break;
+	}
+}
+
+/* The operation that a replay or a copy at step i comes before. */
+static Node *next_original(const Timeline *t, const TPlan *p, int32_t i)
+{
+	while (p->step[i].replay || p->step[i].move)
+		i++;
+	return t->op[p->step[i].op].node;
+}
+
 void recompute_apply(const Timeline *t, Arena *scratch, const TPlan *p)
 {
 	Rewrite w = { .t = t, .m = t->func->module };
 
 	w.operands = ARENA_ARRAY(scratch, t->nops, Value **);
 	w.now = ARENA_ARRAY(scratch, t->nbufs, Value *);
+	w.host = ARENA_ARRAY(scratch, t->nbufs, Value *);
 	w.view = ARENA_ARRAY(scratch, t->nvalues, Value *);
 	w.view_of = ARENA_ARRAY(scratch, t->nvalues, Value *);
 	w.map = ARENA_ARRAY(scratch, t->nvalues, Value *);
@@ -91,13 +122,14 @@ void recompute_apply(const Timeline *t, Arena *scratch, const TPlan *p)
 			w.operands[i][k] = n->arg[k];
 	}
 	for (int32_t i = 0; i < p->nsteps; i++) {
-		int32_t u = i;
 		Node *n;
 
+		if (p->step[i].move) {
+			move_before(&w, &p->step[i], next_original(t, p, i));
+			continue;
+		}
 		if (p->step[i].replay) {
-			while (p->step[u].replay)
-				u++;
-			replay_before(&w, &p->step[i], t->op[p->step[u].op].node);
+			replay_before(&w, &p->step[i], next_original(t, p, i));
 			continue;
 		}
 		n = t->op[p->step[i].op].node;

@@ -463,7 +463,7 @@ static bool may_merge(const Node *n)
 {
 	OpKind k = ir_ops[n->op].kind;
 	return n->nres > 0 && !n->replay_of && k != K_EFFECT && k != K_REGION && k != K_OPAQUE &&
-	       k != K_MACRO;
+	       k != K_MACRO && k != K_MOVE;
 }
 
 /* 16-bit numbers are widened where they are read: one wide copy for several kernels would have to

@@ -12,6 +12,7 @@
 
 #include "cost.h"
 #include "fuse.h"
+#include "links.h"
 #include "schedule.h"
 
 #include <assert.h>
@@ -86,6 +87,8 @@ static void add_use(Build *b, Value *v)
 	Arena *a = b->t->arena;
 	int32_t buf;
 
+	if (ir_in_host(root))
+		return;
 	if (is_var(root)) {
 		if (!contains(b->var.at, b->var.len, root->id))
 			vec_push(a, &b->var, root->id);
@@ -113,6 +116,8 @@ static void add_def(Build *b, Node *n, Value *v)
 	Arena *a = b->t->arena;
 	int32_t root = find(b->rep, v->id), buf = b->t->buf_of[root];
 
+	if (ir_in_host(v))
+		return;
 	if (buf >= 0) { /* a carried buffer is written again */
 		b->bufs.at[buf].carried = true;
 		if (!contains(b->use.at, b->use.len, buf))
@@ -196,10 +201,21 @@ static void add_pairs(Build *b, TOp *op)
 	op->npair = (int32_t)pairs.len;
 }
 
+static TMove move_of(const Node *n)
+{
+	switch (n ? n->op : OP_COUNT) {
+	case OP_send: return MOVE_SEND;
+	case OP_sent: return MOVE_SENT;
+	case OP_fetch: return MOVE_FETCH;
+	case OP_fetched: return MOVE_FETCHED;
+	default: return MOVE_NONE;
+	}
+}
+
 static void finish_op(Build *b, Node *n)
 {
 	Arena *a = b->t->arena;
-	TOp op = { .node = n, .loop = b->loop, .closed = !n || n->op == OP_output };
+	TOp op = { .node = n, .loop = b->loop, .trips = b->trips, .move = move_of(n), .closed = !n || n->op == OP_output };
 	int assigns = 0;
 
 	op.use = take(a, b->use.at, b->use.len);
@@ -431,6 +447,7 @@ Timeline *timeline_build(Arena *a, Func *f, const PassCtx *cx)
 
 	t->arena = a;
 	t->func = f;
+	t->machine = cx->machine;
 	ir_number(f, &t->nvalues);
 	t->buf_of = ARENA_ARRAY(a, t->nvalues, int32_t);
 	t->assigned = ARENA_ARRAY(a, t->nvalues, int32_t);
@@ -458,14 +475,30 @@ TPlan timeline_plain(const Timeline *t, Arena *a)
 {
 	TPlan p = { .step = ARENA_ARRAY(a, t->nops, TStep), .nsteps = t->nops };
 
-	for (int32_t i = 0; i < t->nops; i++)
-		p.step[i] = (TStep){ .op = i, .wanted = UINT32_MAX };
+	for (int32_t i = 0; i < t->nops; i++) {
+		const TOp *op = &t->op[i];
+
+		p.step[i] = (TStep){ .op = i, .wanted = UINT32_MAX, .move = op->move };
+		if (op->move)
+			p.step[i].buf = op->ndef ? op->def[0] : op->use[0];
+	}
 	return p;
 }
 
 /* ---- lives ---- */
 
 typedef VEC(TLife) LifeVec;
+
+/* A copy's bytes are busy until it ends, or from its begin on. */
+static void move_life(const Timeline *t, Arena *a, const TStep *s, int32_t i, LifeVec *out, int32_t *cur)
+{
+	if (s->move != MOVE_FETCH) {
+		out->at[cur[s->buf]].to = i;
+		return;
+	}
+	cur[s->buf] = (int32_t)out->len;
+	vec_push(a, out, ((TLife){ .buf = s->buf, .from = i, .to = i, .over = -1, .bytes = t->buf[s->buf].bytes }));
+}
 
 static void open_lives(const Timeline *t, Arena *a, const TPlan *p, LifeVec *out, int32_t *cur, int32_t *first_at)
 {
@@ -474,6 +507,10 @@ static void open_lives(const Timeline *t, Arena *a, const TPlan *p, LifeVec *out
 		const TOp *op = &t->op[s->op];
 
 		first_at[i] = (int32_t)out->len;
+		if (s->move) {
+			move_life(t, a, s, i, out, cur);
+			continue;
+		}
 		for (int32_t k = 0; k < op->nuse; k++)
 			out->at[cur[op->use[k]]].to = i;
 		for (int32_t k = 0; k < op->ndef; k++) {
@@ -497,7 +534,7 @@ static void share_inplace(const Timeline *t, const TPlan *p, LifeVec *l, int32_t
 	for (int32_t i = 0; i < p->nsteps; i++) {
 		const TOp *op = &t->op[p->step[i].op];
 
-		for (int32_t k = 0; k < op->npair; k++) {
+		for (int32_t k = 0; k < op->npair && !p->step[i].move; k++) {
 			int32_t from = cur[op->pair[k].use];
 
 			for (int32_t j = first_at[i]; j < first_at[i + 1]; j++) {
@@ -513,6 +550,36 @@ static void share_inplace(const Timeline *t, const TPlan *p, LifeVec *l, int32_t
 			if (l->at[j].buf >= 0 && !l->at[j].unread)
 				cur[l->at[j].buf] = j;
 	}
+}
+
+double timeline_seconds(const Timeline *t, const TPlan *p, double *stall)
+{
+	Links links = links_of(t->machine);
+	double *ready = NULL; /* by buffer: when its last copy ends */
+	Arena *scratch = NULL;
+
+	for (int32_t i = 0; i < p->nsteps; i++) {
+		const TStep *s = &p->step[i];
+		const TOp *op = &t->op[s->op];
+		double waited = 0;
+
+		if (s->move && !ready) {
+			scratch = arena_new();
+			ready = ARENA_ARRAY(scratch, t->nbufs, double);
+		}
+		switch (s->move) {
+		case MOVE_NONE: links_run(&links, op->seconds); break;
+		case MOVE_SEND:
+		case MOVE_FETCH: ready[s->buf] = links_begin(&links, s->move == MOVE_FETCH, t->buf[s->buf].bytes, op->trips); break;
+		case MOVE_SENT:
+		case MOVE_FETCHED: waited = links_wait(&links, ready[s->buf]); break;
+		}
+		if (stall)
+			stall[i] = waited;
+	}
+	if (scratch)
+		arena_free(scratch);
+	return links.now;
 }
 
 TLives timeline_lives(const Timeline *t, Arena *a, TPlan *p, int64_t *live)
@@ -537,9 +604,8 @@ TLives timeline_lives(const Timeline *t, Arena *a, TPlan *p, int64_t *live)
 		}
 	}
 	p->live_bytes = p->peak = 0;
-	p->seconds = 0;
+	p->seconds = timeline_seconds(t, p, NULL);
 	for (int32_t i = 0; i < p->nsteps; i++) {
-		p->seconds += t->op[p->step[i].op].seconds;
 		sum += live[i];
 		live[i] = sum;
 		if (sum > p->live_bytes) {

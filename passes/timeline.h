@@ -10,6 +10,9 @@
 
 typedef enum BufKind { BUF_ACTIVATION, BUF_GRADIENT, BUF_IO, BUF_WORKSPACE, BUF_KINDS } BufKind;
 
+/* A copy of a buffer to host memory or back, in four steps (ir_in_host): both ways it has a begin and an end. */
+typedef enum TMove { MOVE_NONE, MOVE_SEND, MOVE_SENT, MOVE_FETCH, MOVE_FETCHED } TMove;
+
 typedef struct TBuf {
 	int64_t bytes;     /* rounded up to the arena's alignment */
 	Value *root;       /* the storage root (of a carried buffer: its loop parameter) */
@@ -25,7 +28,9 @@ typedef struct TPair {
 
 typedef struct TOp {
 	Node *node;        /* NULL for the end of a loop */
-	double seconds;    /* of all its trips */
+	double seconds;    /* of all its trips, ... */
+	double trips;      /* ... of which there are so many */
+	TMove move;
 	int64_t work_bytes;
 	int32_t *use, *def; /* buffers */
 	int32_t nuse, ndef;
@@ -42,6 +47,7 @@ typedef struct TOp {
 typedef struct Timeline {
 	Arena *arena;
 	Func *func;
+	const Machine *machine;
 	TOp *op;
 	int32_t nops;
 	TBuf *buf;
@@ -52,11 +58,14 @@ typedef struct Timeline {
 	int64_t var_bytes; /* of all variables, placed from offset 0 */
 } Timeline;
 
-/* One step of a plan: op, and for a replay which of its results are wanted (bit i: def[i]). */
+/* One step of a plan: op, and for a replay which of its results are wanted (bit i: def[i]). A copy moves a buffer, whose maker is `op`
+ * where the plan is yet to become a function. */
 typedef struct TStep {
 	int32_t op;
 	uint32_t wanted;
 	bool replay;
+	TMove move;
+	int32_t buf; /* of a copy */
 } TStep;
 
 /* A stretch of a buffer's life: from the step that makes it to its last use, both inclusive. */
@@ -71,7 +80,7 @@ typedef struct TLife {
 typedef struct TPlan {
 	TStep *step;
 	int32_t nsteps;
-	double seconds;
+	double seconds;      /* with the time for which copies are waited for (links.h) */
 	int64_t live_bytes;  /* largest sum of live bytes, without variables */
 	int32_t peak;        /* the step where */
 } TPlan;
@@ -92,6 +101,9 @@ typedef struct TLives {
 	int32_t n;
 } TLives;
 TLives timeline_lives(const Timeline *t, Arena *a, TPlan *p, int64_t *live);
+
+/* The seconds of a plan, as timeline_lives finds them; of which so many are waited for copies, by step into *stall (may be NULL). */
+double timeline_seconds(const Timeline *t, const TPlan *p, double *stall);
 
 /* Places the lives: offset of each (by index) above the variables; returns the end of the arena (variables included).
  * Stops searching at `target` bytes. */

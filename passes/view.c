@@ -122,6 +122,17 @@ static void add_variables(Arena *a, View *v)
 	v->nvars = v->nitems;
 }
 
+/* What waits for a copy takes as long as that is. */
+static void put_waits(Arena *a, View *v)
+{
+	double *stall = ARENA_ARRAY(a, v->plan.nsteps, double);
+
+	timeline_seconds(v->t, &v->plan, stall);
+	for (int32_t i = 0; i < v->plan.nsteps; i++)
+		if (v->plan.step[i].move)
+			v->t->op[v->plan.step[i].op].seconds = stall[i];
+}
+
 View view_make(Arena *a, Module *m, const PassCtx *cx)
 {
 	Func *step = ir_find_func(m, "step");
@@ -132,6 +143,7 @@ View view_make(Arena *a, Module *m, const PassCtx *cx)
 	v.plan = timeline_plain(v.t, a);
 	v.live = ARENA_ARRAY(a, v.plan.nsteps + 1, int64_t);
 	lives = timeline_lives(v.t, a, &v.plan, v.live);
+	put_waits(a, &v);
 	for (int32_t i = 0; i < v.plan.nsteps; i++)
 		v.live[i] += v.t->var_bytes;
 	for (int32_t i = 0; i < v.plan.nsteps; i++)
@@ -175,7 +187,8 @@ ViewCost *view_costs(const View *v, Arena *a, bool replays, int32_t *n)
 	for (int32_t i = 0; i < v->plan.nsteps; i++) {
 		const Node *node = view_node(v, i);
 
-		if (!node || node->op == OP_loop || (replays && !node->replay_of))
+		if (!node || node->op == OP_loop || (replays && !node->replay_of) ||
+		    (v->plan.step[i].move && !(v->t->op[v->plan.step[i].op].seconds > 0)))
 			continue;
 		cost[count++] = (ViewCost){ .op = view_op(v, a, i),
 					    .where = view_where(v, a, node->span),

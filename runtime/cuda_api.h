@@ -71,6 +71,7 @@ enum { CUDA_LEAST = 11040 };
 	X(StreamCreate, "cuStreamCreate", (CuStream *s, unsigned flags))                           \
 	X(StreamDestroy, "cuStreamDestroy_v2", (CuStream s))                                       \
 	X(StreamSynchronize, "cuStreamSynchronize", (CuStream s))                                  \
+	X(StreamWaitEvent, "cuStreamWaitEvent", (CuStream s, CuEvent e, unsigned flags))           \
 	X(StreamBeginCapture, "cuStreamBeginCapture_v2", (CuStream s, int mode))                   \
 	X(StreamEndCapture, "cuStreamEndCapture", (CuStream s, CuGraph *g))                        \
 	X(GraphInstantiate, "cuGraphInstantiateWithFlags",                                         \

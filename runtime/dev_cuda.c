@@ -154,6 +154,28 @@ static bool fill_pattern(Device *d, Fail *f)
 	return true;
 }
 
+/* Values that wait in host memory, and the streams of their copies. Pinned pages are there from now on: all can be had, or none. */
+static bool get_host(Device *d, Fail *f)
+{
+	size_t bytes = (size_t)d->info.plan->host_bytes;
+	void *host = NULL;
+	char text[32];
+	if (bytes == 0)
+		return true;
+	CuResult e = d->api.MemHostAlloc(&host, bytes, 0);
+	if (e == CU_OUT_OF_MEMORY)
+		return fail(f, EXIT_FILES,
+			    "the %s (%zu bytes) of pinned host memory where values wait cannot be had; compile with a smaller "
+			    "--host-mem, or --no-offload", memory_text((int64_t)bytes, text), bytes);
+	if (!cuda_ok(&d->api, e, "cuMemHostAlloc", "host memory where values wait", f))
+		return false;
+	d->host = host;
+	d->info.host_bytes = (int64_t)bytes;
+	return CUDA(d, f, "the stream of copies", StreamCreate, &d->link[0], CU_STREAM_APART) &&
+	       CUDA(d, f, "the stream of copies", StreamCreate, &d->link[1], CU_STREAM_APART) &&
+	       CUDA(d, f, "an event", EventCreate, &d->reached, CU_EVENT_UNTIMED);
+}
+
 static bool get_arena(Device *d, Fail *f)
 {
 	size_t free_bytes = 0, total = 0, bytes = (size_t)d->info.plan->arena_bytes;
@@ -202,7 +224,7 @@ static bool open_parts(Device *d, const Plan *plan, const DeviceOptions *o, Fail
 	       CUDA(d, f, "the card's context", DevicePrimaryCtxRetain, &d->context, d->card) &&
 	       CUDA(d, f, "the card's context", CtxSetCurrent, d->context) &&
 	       CUDA(d, f, "the stream", StreamCreate, &d->stream, CU_STREAM_APART) &&
-	       load_modules(d, f) && get_arena(d, f) && cuda_measure(d, f);
+	       load_modules(d, f) && get_arena(d, f) && get_host(d, f) && cuda_measure(d, f);
 }
 
 bool device_open(Device **out, const Plan *plan, const DeviceOptions *o, Fail *f)
@@ -232,6 +254,13 @@ static void close_context(Device *d)
 			api->ModuleUnload(d->module[i]);
 	if (d->piece)
 		api->MemFreeHost(d->piece);
+	if (d->host)
+		api->MemFreeHost(d->host);
+	for (int i = 0; i < 2; i++)
+		if (d->link[i])
+			api->StreamDestroy(d->link[i]);
+	if (d->reached)
+		api->EventDestroy(d->reached);
 	if (d->arena)
 		api->MemFree(d->arena);
 	if (d->stream)

@@ -34,6 +34,8 @@ typedef struct CudaFunc {
 	unsigned char *host; /* all slots */
 	CuEvent ended[DEVICE_CALLS];
 	int64_t calls;
+	CuEvent *copied; /* at the end of each copy to host memory or back */
+	int ncopies;
 	CuEvent *mark; /* before each step and after the last, for times; NULL */
 	int nmarks;
 } CudaFunc;
@@ -45,6 +47,9 @@ struct Device {
 	CuDevice card;
 	CuContext context;
 	CuStream stream;
+	CuStream link[2]; /* copies to host memory, and back; NULL where the plan has none */
+	CuEvent reached;  /* how far the steps are when a copy begins */
+	unsigned char *host; /* pinned, plan->host_bytes */
 	CuModule *module; /* one for each of the plan's */
 	CuPtr arena, env; /* the env lies behind the arena */
 	unsigned char *piece; /* pinned, DEVICE_CHUNK bytes: what device_view gives */

@@ -5,7 +5,8 @@
  *
  *     env: host -> card | inputs: host -> card | kernels, products ... | scalar outputs: card -> host
  *
- * all on one stream. It takes its env and inputs from a slot of pinned host memory and leaves its scalar
+ * all on one stream. Copies of values to host memory and back are on two more, one each way: behind what the first has reached when one
+ * begins, and waited for by the first where it ends; the steps between go on beside it. It takes its env and inputs from a slot of pinned host memory and leaves its scalar
  * outputs there. Each segment has two slots, each with a CUDA graph, captured once by device_prepare; so a
  * call fills a slot while the card still works on the other, and issues one graph a segment, one a trip.
  * It waits only for a slot that is still in use: that of two runs ago. Nothing else in a call
@@ -161,6 +162,21 @@ static bool mark_workspace(Device *d, const PlanStep *s, Fail *f)
 		    (unsigned char)~pattern_byte(last), 1, d->stream);
 }
 
+/* A copy on a stream of its own, behind the steps so far. */
+static bool begin_copy(Device *d, const CudaFunc *p, const PlanStep *s, Fail *f)
+{
+	bool in = s->kind == PLAN_FETCH;
+	CuStream link = d->link[in];
+	CuPtr at = d->arena + (CuPtr)s->off[0];
+	unsigned char *host = d->host + s->off[1];
+	size_t n = (size_t)s->copy_bytes;
+	return CUDA(d, f, s->name, EventRecord, d->reached, d->stream) &&
+	       CUDA(d, f, s->name, StreamWaitEvent, link, d->reached, 0) &&
+	       (in ? CUDA(d, f, s->name, MemcpyHtoDAsync, at, host, n, link)
+		   : CUDA(d, f, s->name, MemcpyDtoHAsync, host, at, n, link)) &&
+	       CUDA(d, f, s->name, EventRecord, p->copied[s->index], link);
+}
+
 static bool issue_step(Device *d, const PlanFunc *func, const CudaFunc *p, int step, const CudaSlot *slot,
 		       int64_t samples, Fail *f)
 {
@@ -184,6 +200,10 @@ static bool issue_step(Device *d, const PlanFunc *func, const CudaFunc *p, int s
 		       CUDA(d, f, s->name, MemcpyDtoHAsync, slot->host + p->place[step],
 			    d->arena + (CuPtr)s->off[0],
 			    (size_t)plan_output_bytes(&func->outputs[s->index]), d->stream);
+	case PLAN_SEND:
+	case PLAN_FETCH: return begin_copy(d, p, s, f);
+	case PLAN_SENT:
+	case PLAN_FETCHED: return CUDA(d, f, s->name, StreamWaitEvent, d->stream, p->copied[s->index], 0);
 	default: return true;
 	}
 }
@@ -272,6 +292,9 @@ static bool capture(Device *d, const PlanFunc *func, const CudaFunc *p, const Cu
 
 static bool make_graphs(Device *d, const PlanFunc *func, CudaFunc *p, Fail *f)
 {
+	for (; p->ncopies < func->ncopies; p->ncopies++)
+		if (!CUDA(d, f, "an event", EventCreate, &p->copied[p->ncopies], CU_EVENT_UNTIMED))
+			return false;
 	for (int i = 0; i < p->nsegments; i++)
 		for (int k = 0; k < DEVICE_CALLS; k++) {
 			CudaSlot *slot = &p->segment[i].slot[k];
@@ -316,8 +339,9 @@ bool device_prepare(Device *d, const PlanFunc *func, Fail *f)
 	p->first_kernel = calloc(n, sizeof *p->first_kernel);
 	p->product = calloc(n, sizeof(CublasCall *));
 	p->place = calloc(n, sizeof *p->place);
+	p->copied = calloc((size_t)func->ncopies + 1, sizeof(CuEvent));
 	p->mark = d->times ? calloc(n, sizeof(CuEvent)) : NULL;
-	if (!p->segment || !p->kernel || !p->first_kernel || !p->product || !p->place ||
+	if (!p->segment || !p->kernel || !p->first_kernel || !p->product || !p->place || !p->copied ||
 	    (d->times && !p->mark))
 		return fail(f, EXIT_FILES, "out of memory");
 	cut_segments(func, p->segment);
@@ -338,6 +362,8 @@ void cuda_func_free(Device *d, CudaFunc *p)
 	for (int k = 0; k < DEVICE_CALLS; k++)
 		if (p->ended[k])
 			d->api.EventDestroy(p->ended[k]);
+	for (int i = 0; i < p->ncopies; i++)
+		d->api.EventDestroy(p->copied[i]);
 	for (int i = 0; i < p->nmarks; i++)
 		d->api.EventDestroy(p->mark[i]);
 	if (p->host)
@@ -347,6 +373,7 @@ void cuda_func_free(Device *d, CudaFunc *p)
 	free(p->first_kernel);
 	free(p->product);
 	free(p->place);
+	free(p->copied);
 	free(p->mark);
 	*p = (CudaFunc){ 0 };
 }

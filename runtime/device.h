@@ -33,7 +33,7 @@ typedef struct DeviceInfo {
 	int threads;    /* that run the steps: CUDA 1 */
 	int calls;      /* that may be under way at once, their outputs kept apart: CPU 1 */
 	bool check_memory;
-	int64_t host_bytes;    /* host memory that is the arena's: CUDA 0 */
+	int64_t host_bytes;    /* host memory that is the plan's: of the arena, CUDA: of values that wait there */
 	int64_t context_bytes; /* in use on the card beside the arena once functions are prepared: context,
 	                        * kernels, libraries, and what other programs hold there; CPU 0 */
 } DeviceInfo;

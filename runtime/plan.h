@@ -1,14 +1,14 @@
 /* The plan: what a compiled trainer is. dlc writes it as constant C tables; the runtime interprets it.
  *
- * This header is all that `codegen` and `runtime` share. Offsets count bytes from the start of the one arena;
- * every kernel gets its operands as arena offsets, so that equal layers share one kernel. */
+ * This header is all that `codegen` and `runtime` share. Offsets count bytes from the start of the one arena (of host memory, where
+ * a step says so); every kernel gets its operands as arena offsets, so that equal layers share one kernel. */
 #ifndef DLC_RUNTIME_PLAN_H
 #define DLC_RUNTIME_PLAN_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 8 };
+enum { PLAN_ALIGN = 64, PLAN_MAX_DIMS = 8, PLAN_VERSION = 9 };
 
 /* Same order and values as ir/ir.h's DType (codegen asserts it). */
 typedef enum PlanDType { PD_NONE, PD_BOOL, PD_U8, PD_U16, PD_I32, PD_I64, PD_F16, PD_BF16, PD_F32, PD_F64 } PlanDType;
@@ -83,7 +83,14 @@ typedef enum PlanStepKind {
 	PLAN_INPUT,  /* inputs[index] of the samples at hand (the loop's micro-batch, else the function's batch) to off[0] */
 	PLAN_OUTPUT, /* off[0] is outputs[index], to be read by the host once the function has run */
 	PLAN_LOOP,   /* loops[index] of the function: trips of what follows, up to the matching PLAN_END */
-	PLAN_END
+	PLAN_END,
+	/* Copies between the arena and pinned host memory, CUDA: index is the number of the copy in its function, off[0] the place in the
+	 * arena, off[1] of the two that begin one that in host memory. They go on beside the steps between begin and end, and may be done at
+	 * any moment there; both lie in one stretch of steps without a loop's start or end. */
+	PLAN_SEND,   /* begins a copy to host memory, behind all steps before it */
+	PLAN_SENT,   /* it has ended: steps behind this one may write its bytes */
+	PLAN_FETCH,  /* begins a copy from host memory, behind all steps before it */
+	PLAN_FETCHED /* it has ended: steps behind this one may read it */
 } PlanStepKind;
 
 typedef struct PlanStep {
@@ -104,6 +111,7 @@ typedef struct PlanStep {
 	int32_t nlaunch;
 	int32_t nmembers;   /* > 1: steps done as one. off[] has all of their operands, then all results, one member after the other */
 	int64_t moved_bytes; /* by a kernel that is a loop nest: operands, results and what it stores in place, each once, partial results twice; 0: not told */
+	int64_t copy_bytes;  /* of PLAN_SEND and PLAN_FETCH */
 } PlanStep;
 
 typedef struct PlanOutput {
@@ -128,6 +136,7 @@ typedef struct PlanFunc {
 	const PlanOutput *outputs;
 	int32_t noutputs;
 	int64_t arena_bytes;   /* end of its highest placed byte */
+	int32_t ncopies;       /* to host memory and back, each way by itself */
 } PlanFunc;
 
 typedef enum PlanVarRole { PV_PARAM, PV_STAT, PV_OPT, PV_COUNTER } PlanVarRole;
@@ -200,6 +209,7 @@ typedef struct Plan {
 	const PlanSetting *train;  int32_t ntrain; /* settings of `train`: steps, batch, eval_every, ... */
 	const char *arch;          /* CUDA: "sm_90"; NULL */
 	const PlanModule *modules; int32_t nmodules;
+	int64_t host_bytes;      /* CUDA: of pinned host memory, where values wait; 0: none do */
 } Plan;
 
 extern const Plan dl_plan; /* defined by the generated plan.c */

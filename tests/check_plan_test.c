@@ -29,7 +29,7 @@ static const char head[] = "module \"t\" batch 4 {\n"
 			   "  var \"w\" : f32[16] @ 0x0 param init const(0)\n"
 			   "  var \"s\" : f32[4] @ 0x40 stat init const(0)\n"
 			   "\n"
-			   "  func @step batch 4 arena 1024 {\n"
+			   "  func @step batch 4 arena 1024 host 256 {\n"
 			   "    %0 = var {name = \"w\"} : f32[16] @ 0x0\n"
 			   "    %1 = var {name = \"s\"} : f32[4] @ 0x40\n"
 			   "    %2 = input {name = \"d.x\"} : f32[16] @ 0x80\n";
@@ -64,6 +64,13 @@ static const char tail[] = "  }\n"
 	"    %4 = loop %3 {trips = 4, batch = 1, base = 0} : f32[16] @ 0x100 {\n"                                                         \
 	"      (%a0 : f32[16] @ " acc ")\n" body "    }\n" OUT("%4")
 
+#define SEND(h, x, at) "    " h " = send " x " : f32[16] @ " at "\n"
+#define FETCH(y, h, at) "    " y " = fetch " h " : f32[16] @ " at "\n"
+/* %3 is sent from 0xc0; `other` is made at a place; %3 comes back as %6 (to the printer, %7) and is read, with `meanwhile` during its copy. */
+#define AWAY(other, place, meanwhile)                                                                                \
+	RELU("%3", "%2", "0xc0") SEND("%4", "%3", "0x0") RELU("%1a", "%3", "0x100") "    sent %3, %4\n"              \
+	RELU(other, "%1a", place) FETCH("%6", "%4", "0x140") meanwhile "    fetched %6\n" ADD("%8", "%6", other, "0x1c0")
+
 /* The batch of 4 as three samples and one: loops `first` and `second`, whose sum starts with `from`, at 0x100. */
 #define SUMMING(r, from, samples)                                                                                    \
 	"    " r " = loop " from " {" samples "} : f32[16] @ 0x100 {\n"                                               \
@@ -96,6 +103,53 @@ static const Case cases[] = {
 	  "    %4 = const {value = 1} : f32[16]\n" ADD("%5", "%3", "%4", "0x100") OUT("%5")),
 	CASE("an output that does not survive", "leaves for the host %3",
 	  RELU("%3", "%2", "0xc0") OUT("%3") RELU("%4", "%2", "0xc0") OUT("%4")),
+
+	/* copies to host memory and back: %3 goes from 0xc0, where %5 lies then, and comes back to 0x140 */
+	CASE("a value waits in host memory", NULL, AWAY("%5", "0xc0", "") OUT("%8")),
+	CASE("sent bytes overwritten too early", "sent %3 (case.ir:20): reads %3 at 0xc0..0x100, but 0xc0 was last written by %5 of node 5",
+	  RELU("%3", "%2", "0xc0") SEND("%4", "%3", "0x0") RELU("%5", "%2", "0xc0") "    sent %3, %4\n" OUT("%5")),
+	CASE("taken over in place while it is sent", "reads %3 at 0xc0",
+	  RELU("%3", "%2", "0xc0") SEND("%4", "%3", "0x0") RELU("%5", "%3", "0xc0") "    sent %3, %4\n" OUT("%5")),
+	CASE("read before it has come back", "reads %7 before 'fetched': its copy may not have ended",
+	  AWAY("%5", "0xc0", RELU("%7", "%6", "0x180")) OUT("%7") OUT("%8")),
+	CASE("a view read before it has come back", "reads %8 before 'fetched'",
+	  AWAY("%5", "0xc0", "    %7 = reshape %6 : f32[4,4] @ 0x140\n"
+	  "    %9 = matmul %7, %7 {ta = false, tb = false} : f32[4,4] @ 0x180\n") OUT("%9") OUT("%8")),
+	CASE("bytes that a copy is filling taken by another value", "reads %7 at 0x140..0x180, but 0x140 was last written by %8",
+	  AWAY("%5", "0xc0", RELU("%7", "%2", "0x140")) OUT("%7") OUT("%8")),
+	CASE("bytes filled before they are free", "reads %6 at 0x140",
+	  AWAY("%5", "0x140", "") OUT("%8")),
+	CASE("fetched before it has been sent", "reads %4 before 'sent': its copy may not have ended",
+	  RELU("%3", "%2", "0xc0") SEND("%4", "%3", "0x0") FETCH("%5", "%4", "0x100")
+	  "    sent %3, %4\n    fetched %5\n" OUT("%5")),
+	CASE("places in host memory that overlap", "reads %4 at 0x0..0x40 of host memory, but 0x0 was last written by %6",
+	  RELU("%3", "%2", "0xc0") SEND("%4", "%3", "0x0") "    sent %3, %4\n" RELU("%5", "%2", "0x100") SEND("%6", "%5", "0x0")
+	  "    sent %5, %6\n" FETCH("%7", "%4", "0x140") "    fetched %7\n" OUT("%7")),
+	CASE("host memory taken again while it is read", "of host memory",
+	  RELU("%3", "%2", "0xc0") SEND("%4", "%3", "0x0") "    sent %3, %4\n" RELU("%5", "%2", "0x100") FETCH("%6", "%4", "0x140")
+	  SEND("%7", "%5", "0x0") "    sent %5, %7\n    fetched %6\n" OUT("%6")),
+	CASE("host memory used again", NULL,
+	  RELU("%3", "%2", "0xc0") SEND("%4", "%3", "0x0") "    sent %3, %4\n" FETCH("%5", "%4", "0x140") "    fetched %5\n"
+	  SEND("%6", "%5", "0x0") "    sent %5, %6\n" FETCH("%7", "%6", "0x180") "    fetched %7\n" OUT("%7")),
+	CASE("beyond host memory", "the copy ends at 0x140, expected at most the host memory's 0x100",
+	  RELU("%3", "%2", "0xc0") SEND("%4", "%3", "0x100") "    sent %3, %4\n" OUT("%3")),
+	CASE("no place in host memory", "the copy has no place in the host memory",
+	  RELU("%3", "%2", "0xc0") "    %4 = send %3 : f32[16]\n    sent %3, %4\n" OUT("%3")),
+	CASE("ended twice", "ends the copy to %4 a second time",
+	  RELU("%3", "%2", "0xc0") SEND("%4", "%3", "0x0") "    sent %3, %4\n    sent %3, %4\n" OUT("%3")),
+	CASE("never ended", "1 copy is still under way at the end",
+	  RELU("%3", "%2", "0xc0") SEND("%4", "%3", "0x0") OUT("%3")),
+	CASE("under way where a loop starts", "1 copy is still under way at the start of a loop",
+	  RELU("%3", "%2", "0xc0") SEND("%4", "%3", "0x0") RELU("%5", "%2", "0x100")
+	  SUMMING("%6", "%5", "trips = 4, batch = 1, base = 0") "    sent %3, %4\n" OUT("%6")),
+	CASE("under way from trip to trip", "1 copy is still under way at the end of a trip",
+	  RELU("%3", "%2", "0x100") "    %4 = loop %3 {trips = 4, batch = 1, base = 0} : f32[16] @ 0x100 {\n"
+	  "      (%a0 : f32[16] @ 0x100)\n" RELU("%b0", "%2", "0xc0") SEND("%b1", "%b0", "0x0") RELU("%b2", "%a0", "0x100")
+	  "      yield %b2\n    }\n" OUT("%4")),
+	CASE("a replay of what came back", NULL,
+	  RELU("%3", "%2", "0xc0") RELU("%4", "%3", "0x100") SEND("%5", "%3", "0x0") "    sent %3, %5\n" FETCH("%6", "%5", "0x140")
+	  "    fetched %6\n" "    %7 = replay(%4) fused %6 : f32[16] @ 0x180 {\n      (%a0 : f32[16])\n      %b0 = relu %a0 : f32[16]\n"
+	  "      yield %b0\n    }\n" ADD("%8", "%4", "%7", "0x1c0") OUT("%8")),
 
 	/* samples */
 	CASE("three samples and one", NULL,

@@ -462,6 +462,18 @@ static void run_effect(Run *r, const Node *n)
 		       x->aux, bytes);
 }
 
+/* Host memory and the device's are arrays of their own; what a copy is to bring is there at its end, and NaN until then. */
+static void run_move(const Node *n)
+{
+	if (n->op == OP_fetch)
+		for (int64_t i = 0; i < elems(n->res[0]); i++)
+			data(n->res[0])[i] = NAN;
+	else if (n->op == OP_sent)
+		memcpy(data(n->arg[1]), data(n->arg[0]), (size_t)elems(n->arg[0]) * sizeof(double));
+	else if (n->op == OP_fetched)
+		memcpy(data(n->arg[0]), data(n->arg[0]->def->arg[0]), (size_t)elems(n->arg[0]) * sizeof(double));
+}
+
 static const Node *yield_of(const Block *b)
 {
 	return b->last && b->last->op == OP_yield ? b->last : NULL;
@@ -502,6 +514,7 @@ static bool run_node(Run *r, Node *n)
 	case K_REDUCE: run_reduce(r, n); return true;
 	case K_SHAPE: run_shape(n); return true;
 	case K_EFFECT: run_effect(r, n); return true;
+	case K_MOVE: run_move(n); return true;
 	case K_REGION: return n->op == OP_yield || run_region(r, n);
 	case K_MATRIX:
 	case K_KERNEL:

@@ -949,7 +949,7 @@ void make_cases(Test *t, const char *target)
 	t->a = arena_new();
 	Diag *diag = diag_new(t->a, stdout, 0);
 	t->m = ir_module(t->a, diag, "kernels", 4);
-	t->caps = (Capabilities){ THREADS, b->tf32, b->strided_attention, b->workspace, b->fusable, b->accumulates, b->epilogue, b->sums_beside_rows };
+	t->caps = (Capabilities){ THREADS, b->tf32, b->offload, b->strided_attention, b->workspace, b->fusable, b->accumulates, b->epilogue, b->sums_beside_rows };
 	t->cx = (PassCtx){ .arena = t->a, .diag = diag, .caps = &t->caps };
 	for (size_t i = 0; i < sizeof composites / sizeof *composites; i++) {
 		if (composites[i].make == sums && !b->accumulates)

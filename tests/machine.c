@@ -1,6 +1,7 @@
 /* Machine profiles and what is predicted with them: text both ways, what is refused and where, the fit of costs to times, and what
  * must hold of any prediction. */
 #include "passes/cost.h"
+#include "passes/links.h"
 #include "passes/machine_fit.h"
 
 #include <math.h>
@@ -50,7 +51,10 @@ static void test_round_trip(Arena *a)
 			text = printed(a, m);
 			again = machine_parse(a, "f", text, stderr);
 			check("a profile is read back", again && memcmp(again->ns, m->ns, sizeof m->ns) == 0 &&
-			                                        again->overlap == m->overlap && again->threads == m->threads);
+			                                        again->overlap == m->overlap && again->threads == m->threads &&
+			                                        again->link_out == m->link_out && again->link_in == m->link_in &&
+			                                        again->link_delay == m->link_delay);
+			check("a GPU has a link to host memory, a processor none", (m->link_out > 0 && m->link_in > 0) == (m->fork_work == 0));
 			check("and prints as itself", again && strcmp(printed(a, again), text) == 0);
 		}
 		s += len;
@@ -85,6 +89,7 @@ static void test_refusals(Arena *a)
 	refuse(a, "name generic-cpu", "name a\nname b", "f:3: error: 'name' is there twice");
 	refuse(a, "threads          2", "threads 0", "f:3: error: threads: expected a whole number from 1 to 1024, got '0'");
 	refuse(a, "threads          2", "threads 1.5", "f:3: error: threads: expected a whole number");
+	refuse(a, "\nkernel ", "\nlink_in -1\nkernel ", "link_in: expected a number from 0 to 1e+15, got '-1'");
 	refuse(a, "\nkernel ", "\nkernels ", "error: unknown key 'kernels'");
 	refuse(a, "\nkernel ", "\nfork 1\nkernel ", "error: 'fork' is there twice");
 	refuse(a, "\nfork ", "\n# ", "error: 'fork' is missing");
@@ -93,6 +98,37 @@ static void test_refusals(Arena *a)
 	refuse(a, "\nfar  ", "\nfar 1e999 # ", "got '1e999'");
 	refuse(a, "\nfar  ", "\nfar 1x # ", "got '1x'");
 	refuse(a, "# nanoseconds", "dlc machine profile 1\n# ", "error: more than one profile");
+}
+
+/* ---- copies beside kernels ---- */
+
+static bool is_near(double got, double want)
+{
+	return fabs(got - want) < 1e-12;
+}
+
+/* 1 GB/s out, 2 GB/s in, 1 us before each copy: a copy of 9 kB takes 10 us there and 5.5 us back. */
+static void test_links(Arena *a)
+{
+	Machine m = *machine_builtin(a, "h200");
+	Links l;
+	double first, second, back;
+
+	m.link_out = 1e9;
+	m.link_in = 2e9;
+	m.link_delay = 1000;
+	l = links_of(&m);
+	links_run(&l, 4e-6);
+	first = links_begin(&l, false, 9000, 1);
+	check("a copy begins behind the kernels before it", is_near(first, 14e-6));
+	second = links_begin(&l, false, 9000, 1);
+	back = links_begin(&l, true, 9000, 1);
+	check("and behind the copy before it, but not behind one the other way", is_near(second, 24e-6) && is_near(back, 9.5e-6));
+	links_run(&l, 12e-6);
+	check("what is done by then is not waited for", links_wait(&l, first) <= 0 && is_near(l.now, 16e-6));
+	check("what is not done is", is_near(links_wait(&l, second), 8e-6) && is_near(l.now, 24e-6));
+	check("in a loop, each trip's copy", is_near(links_begin(&l, false, 9000, 3), 54e-6));
+	check("no link, no time", links_seconds(machine_builtin(a, "generic-cpu"), false, 9000) <= 0);
 }
 
 /* ---- fit ---- */
@@ -264,6 +300,7 @@ int main(void)
 	Diag *d = diag_new(a, stdout, 20);
 
 	test_round_trip(a);
+	test_links(a);
 	test_refusals(a);
 	test_fit(a, 0, 1e-2, 0);
 	test_fit(a, 0, 1e-2, 1);

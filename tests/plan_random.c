@@ -11,7 +11,10 @@
  * the sum of those of the nodes; nothing is replayed that must not be; the smallest budget and the unlimited arena are
  * the same whatever the budget. Over budgets: arenas do not fall and predicted seconds do not rise. One byte below the
  * smallest budget is refused. Of models, each new plan is run by the reference interpreter, and variables and outputs equal,
- * bit for bit, those of the plan without replays. The same input gives the same plan. */
+ * bit for bit, those of the plan without replays. The same input gives the same plan.
+ *
+ * All of it without a link to host memory, and with one (rates made up, so that copies pay, and sometimes have to be waited for), under a
+ * limit of host memory and half as many budgets. */
 #include "codegen/backend.h"
 #include "interp.h"
 #include "passes/check_plan.h"
@@ -287,9 +290,10 @@ typedef struct Test {
 	FILE *quiet; /* refusals are expected */
 	const char *text;
 	int graph, seed, budgets;
+	bool link;
 	const char *which; /* of the budgets */
 	int failed;
-	int64_t plans, replays;
+	int64_t plans, replays, moves, waits;
 } Test;
 
 static void fault(Test *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -299,11 +303,24 @@ static void fault(Test *t, const char *fmt, ...)
 
 	if (t->failed++ > 3)
 		return;
-	printf("FAIL graph %d of seed %d, %s: ", t->graph, t->seed, t->which);
+	printf("FAIL graph %d of seed %d, %s%s: ", t->graph, t->seed, t->link ? "with a link, " : "", t->which);
 	va_start(ap, fmt);
 	(void)vprintf(fmt, ap);
 	va_end(ap);
 	printf("\n");
+}
+
+enum { HOST_BYTES = 60000 };
+
+/* 4 GB/s each way, so that the largest opaque value takes ten microseconds, and 20 ns before a copy begins: a kernel of a model takes more. */
+static const Machine *machine_for(Arena *a, bool link)
+{
+	Machine *m = ARENA_NEW(a, Machine);
+
+	*m = *machine_with_threads(a, machine_builtin(a, "generic-cpu"), 1);
+	m->link_out = m->link_in = link ? 4e9 : 0;
+	m->link_delay = 20;
+	return m;
 }
 
 /* micro_batch and chunks 0: free. */
@@ -311,12 +328,12 @@ static Plan make_plan(Test *t, int64_t budget, int64_t micro_batch, int64_t chun
 {
 	const Backend *cpu = backend_find("cpu");
 	Capabilities caps = { .threads = 1, .strided_attention = cpu->strided_attention, .workspace = cpu->workspace,
-		              .fusable = cpu->fusable, .accumulates = cpu->accumulates };
+		              .fusable = cpu->fusable, .accumulates = cpu->accumulates, .offload = true };
 	PlannerOptions o = { .budget = budget, .micro_batch = micro_batch, .chunks = chunks, .recompute = recompute,
-		             .optimizer_in_backward = -1, .max_slowdown = 10 };
+		             .offload = true, .host_bytes = HOST_BYTES, .optimizer_in_backward = -1, .max_slowdown = 10 };
 	Plan p = { .arena = arena_new(), .result = PLAN_FAILED };
 	PassCtx cx = { .arena = p.arena, .diag = diag_new(p.arena, t->quiet, 0), .caps = &caps, .dump = t->quiet,
-		       .machine = machine_with_threads(p.arena, machine_builtin(p.arena, "generic-cpu"), 1),
+		       .machine = machine_for(p.arena, t->link),
 		       .micro_batch = micro_batch, .recompute = recompute,
 		       .optimizer_in_backward = true, .budget = budget };
 
@@ -339,6 +356,8 @@ static double block_seconds(Test *t, const Block *b)
 	for (const Node *n = b->first; n; n = n->next) {
 		sum += n->op == OP_loop ? block_seconds(t, n->body) * (double)ir_int(n, "trips") : n->seconds;
 		t->replays += n->replay_of != NULL;
+		t->moves += n->op == OP_send;
+		t->waits += ir_ops[n->op].kind == K_MOVE && n->seconds > 0;
 		if (n->replay_of && (ir_ops[n->op].remat == RM_NEVER || (n->op == OP_opaque && !ir_int(n, "remat"))))
 			fault(t, "a node is replayed that must not be");
 	}
@@ -354,6 +373,9 @@ static void check_one(Test *t, const Plan *p, int64_t budget)
 
 	if (p->s.arena_bytes > budget)
 		fault(t, "%lld bytes", (long long)p->s.arena_bytes);
+	if (p->s.host_bytes > HOST_BYTES || p->s.host_bytes != ir_find_func(p->m, "step")->host_bytes)
+		fault(t, "%lld bytes of host memory, the limit is %d, the step has %lld", (long long)p->s.host_bytes, HOST_BYTES,
+		      (long long)ir_find_func(p->m, "step")->host_bytes);
 	if (p->s.lower_bound_bytes > p->s.arena_bytes)
 		fault(t, "the lower bound, %lld, is above the arena", (long long)p->s.lower_bound_bytes);
 	if (fabs(sum - p->s.step_seconds) > 1e-9 * sum)
@@ -518,7 +540,8 @@ int main(int argc, char **argv)
 {
 	bool print = argc == 4 && strcmp(argv[1], "--print") == 0;
 	int graphs = argc > 1 ? atoi(argv[1]) : 3, seed = argc > 2 ? atoi(argv[2]) : 1, failed = 0;
-	Test t = { .quiet = fopen("/dev/null", "w"), .seed = seed, .budgets = argc > 3 ? atoi(argv[3]) : 200 };
+	Test t = { .quiet = fopen("/dev/null", "w"), .seed = seed };
+	int budgets = argc > 3 ? atoi(argv[3]) : 200;
 
 	if (print) {
 		char *text = graph_text(atoi(argv[2]), atoi(argv[3]));
@@ -528,22 +551,27 @@ int main(int argc, char **argv)
 		fclose(t.quiet);
 		return 0;
 	}
-	for (t.graph = 0; t.graph < 2 * graphs; t.graph++) {
-		char *text = graph_text(t.graph, seed);
+	for (int run = 0; run < 4 * graphs; run++) {
+		char *text = graph_text(run / 2, seed);
 
+		t.graph = run / 2;
+		t.link = run % 2;
+		t.budgets = t.link ? (budgets + 1) / 2 : budgets;
 		t.text = text;
 		t.failed = 0;
 		check_graph(&t);
 		failed += t.failed > 0;
 		free(text);
 	}
-	/* Without replays the test says little. */
-	if (t.plans < 4 * graphs || t.replays == 0) {
-		printf("FAIL only %lld plans, with %lld replays, of %d graphs\n", (long long)t.plans, (long long)t.replays, 2 * graphs);
+	/* Without replays and copies the test says little. */
+	if (t.plans < 8 * graphs || t.replays == 0 || t.moves == 0) {
+		printf("FAIL only %lld plans, with %lld replays and %lld values in host memory, of %d graphs\n", (long long)t.plans,
+		       (long long)t.replays, (long long)t.moves, 2 * graphs);
 		failed++;
 	}
-	printf("%lld different plans, %lld replays\n", (long long)t.plans, (long long)t.replays);
-	printf("%d passed, %d failed\n", 2 * graphs - failed < 0 ? 0 : 2 * graphs - failed, failed);
+	printf("%lld different plans, %lld replays, %lld values in host memory, %lld waits for copies\n", (long long)t.plans,
+	       (long long)t.replays, (long long)t.moves, (long long)t.waits);
+	printf("%d passed, %d failed\n", 4 * graphs - failed < 0 ? 0 : 4 * graphs - failed, failed);
 	fclose(t.quiet);
 	return failed > 0;
 }

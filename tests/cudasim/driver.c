@@ -280,6 +280,9 @@ CUresult cuMemHostAlloc(void **p, size_t bytes, unsigned flags)
 	CUresult e = waits("allocations");
 	if (e)
 		return driver_leave(e);
+	const char *most = getenv("DL_SIM_PINNED"); /* bytes of one pinned allocation */
+	if (most && bytes > strtoull(most, NULL, 10))
+		return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
 	*p = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
 	if (!*p)
 		return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);

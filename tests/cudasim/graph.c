@@ -1,5 +1,7 @@
 /* Capture and graphs. A captured operation becomes a node that depends on what its stream did last and on the events that the stream waited
- * for. A launch runs the nodes in an order that respects those, chosen by DL_SIM_ORDER: what forgets a dependency comes out wrong. */
+ * for. A launch runs the nodes in an order that respects those, chosen by DL_SIM_ORDER: what forgets a dependency comes out wrong. Copies between
+ * host and device run as late as their dependencies allow (in the reverse order: as early), and are taken to be under way from when
+ * they might have run: what they read must stay as it is until then, what they write is undefined. */
 #include "queue.h"
 
 #include <stdlib.h>
@@ -231,34 +233,98 @@ void graph_announce(Op *op)
 	}
 }
 
+/* Where a node is in a launch; BEGUN: a copy that might run by now. */
+typedef enum NodeState { NODE_WAITS, NODE_BEGUN, NODE_DONE } NodeState;
+
+static bool is_ready(const SimGraph *g, const NodeState *state, int i)
+{
+	for (int j = 0; j < g->nodes[i]->ndeps; j++)
+		if (state[g->nodes[i]->deps[j]] != NODE_DONE)
+			return false;
+	return true;
+}
+
+static bool is_copy(const Op *op)
+{
+	return op->kind == OP_COPY && op->copy != COPY_WITHIN;
+}
+
+/* The region of the device that a copy reads or writes; NULL where it has been freed, which its run will tell. */
+static Region *device_side(const Op *c, uintptr_t *at)
+{
+	*at = c->copy == COPY_IN ? c->to : c->from;
+	return memory_range(*at, c->bytes);
+}
+
+static void begin_copy(Op *c)
+{
+	uintptr_t at;
+	Region *g = device_side(c, &at);
+	if (g && c->copy == COPY_IN)
+		memset(g->written + (at - g->base), 0, c->bytes);
+	else if (g)
+		c->early = hash_of(at, c->bytes);
+}
+
+static CUresult end_copy(const Op *c)
+{
+	uintptr_t at;
+	const Region *g = device_side(c, &at);
+	if (g && c->copy == COPY_IN && memchr(g->written + (at - g->base), 1, c->bytes))
+		return violation_host(CUDA_ERROR_LAUNCH_FAILED, "copy of %zu bytes to the device: a node that does not wait for it has written there", c->bytes);
+	if (g && c->copy == COPY_OUT && hash_of(at, c->bytes) != c->early)
+		return violation_host(CUDA_ERROR_LAUNCH_FAILED, "copy of %zu bytes to the host: a node that does not wait for it has changed its source", c->bytes);
+	return CUDA_SUCCESS;
+}
+
+/* The node to run next; those copies begin that may. */
+static int next_node(const SimGraph *g, NodeState *state, const uint32_t *order)
+{
+	uint64_t seed;
+	int copy = -1, other = -1, any = -1;
+	for (int k = 0; k < g->n; k++) {
+		int i = (int)order[k];
+		if (state[i] == NODE_DONE || !is_ready(g, state, i))
+			continue;
+		any = any < 0 ? i : any;
+		if (!is_copy(g->nodes[i])) {
+			other = other < 0 ? i : other;
+			continue;
+		}
+		copy = copy < 0 ? i : copy;
+		if (state[i] == NODE_WAITS)
+			begin_copy(g->nodes[i]);
+		state[i] = NODE_BEGUN;
+	}
+	switch (sim_order(&seed)) {
+	case ORDER_FORWARD: return other >= 0 ? other : copy;
+	case ORDER_REVERSE: return copy >= 0 ? copy : other;
+	default: return any;
+	}
+}
+
 /* Runs node by node; each once all that it depends on have run. */
 CUresult graph_run(const Op *op)
 {
 	SimGraph *g = op->exec->graph;
 	uint32_t *order = malloc(((size_t)g->n + 1) * sizeof *order);
-	bool *done = calloc((size_t)g->n + 1, sizeof *done);
-	if (!order || !done)
+	NodeState *state = calloc((size_t)g->n + 1, sizeof *state);
+	if (!order || !state)
 		abort();
 	sim_permute(order, (uint32_t)g->n, (uint64_t)g->n);
 	CUresult e = CUDA_SUCCESS;
-	for (int left = g->n; left > 0 && e == CUDA_SUCCESS;) {
-		for (int k = 0; k < g->n && e == CUDA_SUCCESS; k++) {
-			uint32_t i = order[k];
-			Op *node = g->nodes[i];
-			bool ready = !done[i];
-			for (int j = 0; ready && j < node->ndeps; j++)
-				ready = done[node->deps[j]];
-			if (!ready)
-				continue;
-			node->hash = op->hashes[i];
-			node->writes = op->writes;
-			e = op_run(node);
-			done[i] = true;
-			left--;
-		}
+	for (int left = g->n; left > 0 && e == CUDA_SUCCESS; left--) {
+		int i = next_node(g, state, order);
+		Op *node = g->nodes[i];
+		node->hash = op->hashes[i];
+		node->writes = op->writes;
+		if (is_copy(node))
+			e = end_copy(node);
+		e = e == CUDA_SUCCESS ? op_run(node) : e;
+		state[i] = NODE_DONE;
 	}
 	free(order);
-	free(done);
+	free(state);
 	return e;
 }
 

@@ -3,7 +3,7 @@
  * A launch gets the whole arena and offsets into it. What lies at them is in the plan that is linked into a trainer as `dl_plan`, found here in
  * the program's own symbol table: the step whose kernel and offsets these are. A step's results and its workspace have their sizes
  * in the plan; what an operand's offset points into was made by the nearest earlier step with a result there (in a loop: by a later
- * one, in the trip before), or is a variable. An operand reaches from its offset to that value's end. Only results, workspace, and
+ * one, in the trip before), came from host memory, or is a variable. An operand reaches from its offset to that value's end. Only results, workspace, and
  * variables, which a step may assign, may be written. Results and workspace that are no operand's bytes as well are undefined when the
  * step's first launch begins. */
 #include "sim.h"
@@ -83,6 +83,8 @@ static const Plan *find_plan(void)
 static int64_t result_end(const PlanStep *s, int64_t at)
 {
 	int first = s->noff - s->nout - s->nwork;
+	if (s->kind == PLAN_FETCH && at >= s->off[0] && at < s->off[0] + s->copy_bytes)
+		return s->off[0] + s->copy_bytes;
 	for (int k = 0; k < s->nout && s->out_bytes; k++) {
 		int64_t lo = s->off[first + k], hi = lo + s->out_bytes[k];
 		if (at >= lo && at < hi)

@@ -35,7 +35,7 @@ void op_free(Op *op)
 	free(op);
 }
 
-static uint64_t hash_of(uintptr_t p, size_t n)
+uint64_t hash_of(uintptr_t p, size_t n)
 {
 	const unsigned char *b = (const unsigned char *)p;
 	uint64_t h = 1469598103934665603u, word;

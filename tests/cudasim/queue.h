@@ -15,6 +15,7 @@ typedef struct Op {
 	uintptr_t to, from;
 	size_t bytes;
 	unsigned char *staged; /* of a copy from pageable memory: what it held at the call */
+	uint64_t early; /* of a copy to the host in a graph: the hash of its source when it might first have run */
 	uint64_t hash, writes; /* of a copy's source at the call; host writes by the device up to then */
 	bool hashed;
 	uint32_t value;
@@ -96,6 +97,7 @@ CUresult driver_leave(CUresult e);
 Op *op_new(OpKind kind);
 void op_free(Op *op);
 CUresult op_run(Op *op);
+uint64_t hash_of(uintptr_t p, size_t n);
 /* The call's moment: sources are hashed, pinned results made unreadable. */
 void op_announce(Op *op);
 

@@ -239,6 +239,65 @@ static int forgotten(const void *cubin)
 	return 0;
 }
 
+/* What a value that waits in host memory needs, or all but one of it. */
+typedef enum Missing { MISSING_NONE, MISSING_SENT, MISSING_FETCHED, MISSING_FETCH_BEHIND } Missing;
+
+/* y = 2x goes to host memory; y = 4x takes its bytes, z = 8x; y comes back; z += y. */
+static int offload(const void *cubin, Missing missing)
+{
+	Setup u;
+	CUevent sent, back;
+	CUgraph g;
+	CUgraphExec x;
+	set_up(&u, cubin);
+	MUST(!cuEventCreate(&sent, 0) && !cuEventCreate(&back, 0) && !cuMemcpyHtoDAsync_v2(u.x, u.in, BYTES, u.s) && !cuStreamSynchronize(u.s));
+	MUST(!cuStreamBeginCapture_v2(u.s, 1) && !launch(u.twice, u.x, u.y, u.s) && !cuEventRecord(u.e, u.s) && !cuStreamWaitEvent(u.t, u.e, 0));
+	MUST(!cuMemcpyDtoHAsync_v2(u.out, u.y, BYTES, u.t) && !cuEventRecord(sent, u.t));
+	MUST(!launch(u.twice, u.y, u.z, u.s));
+	if (missing != MISSING_SENT)
+		MUST(!cuStreamWaitEvent(u.s, sent, 0));
+	MUST(!launch(u.twice, u.z, u.y, u.s));
+	if (missing != MISSING_FETCH_BEHIND)
+		MUST(!cuEventRecord(u.e, u.s) && !cuStreamWaitEvent(u.t, u.e, 0));
+	MUST(!cuMemcpyHtoDAsync_v2(u.y, u.out, BYTES, u.t) && !cuEventRecord(back, u.t));
+	if (missing != MISSING_FETCHED)
+		MUST(!cuStreamWaitEvent(u.s, back, 0));
+	MUST(!launch(u.add, u.y, u.z, u.s) && !cuStreamWaitEvent(u.s, back, 0) && !cuStreamEndCapture(u.s, &g));
+	MUST(!cuGraphInstantiateWithFlags(&x, g, 0) && !cuGraphLaunch(x, u.s));
+	CUresult e = cuStreamSynchronize(u.s);
+	if (missing)
+		return e == CUDA_SUCCESS;
+	float h[N];
+	MUST(!e && !cuMemcpyDtoH_v2(h, u.z, BYTES) && h[5] == 4.0f * 5 + 2.0f * 5);
+	return 0;
+}
+
+static int offload_whole(const void *cubin)
+{
+	return offload(cubin, MISSING_NONE);
+}
+
+static int offload_whole_reverse(const void *cubin)
+{
+	setenv("DL_SIM_ORDER", "reverse", 1);
+	return offload(cubin, MISSING_NONE);
+}
+
+static int offload_unsent(const void *cubin)
+{
+	return offload(cubin, MISSING_SENT);
+}
+
+static int offload_unfetched(const void *cubin)
+{
+	return offload(cubin, MISSING_FETCHED);
+}
+
+static int offload_too_early(const void *cubin)
+{
+	return offload(cubin, MISSING_FETCH_BEHIND);
+}
+
 static int waits_in_capture(const void *cubin)
 {
 	Setup u;
@@ -464,6 +523,11 @@ static const struct {
 	{"a graph of two streams, in another order", joined_reverse, 0, ""},
 	{"a graph with a stream not joined", unjoined, 0, "capture ends while work of a joined stream is not waited for"},
 	{"a graph with a dependency forgotten", forgotten, 0, "never written"},
+	{"a value that waits in host memory", offload_whole, 0, ""},
+	{"a value that waits in host memory, copies early", offload_whole_reverse, 0, ""},
+	{"bytes taken before they have been sent", offload_unsent, 0, "copy of 1024 bytes to the host: a node that does not wait for it has changed its source"},
+	{"bytes read before they have come back", offload_unfetched, 0, "never written"},
+	{"bytes filled before they are free", offload_too_early, 0, "copy of 1024 bytes to the device: a node that does not wait for it has written there"},
 	{"a wait while capturing", waits_in_capture, 0, "a call that waits or allocates while a stream captures"},
 	{"an allocation while capturing", allocates_in_capture, 0, "a call that waits or allocates while a stream captures"},
 	{"a query of a captured event", captured_event, 0, ""},

@@ -7,6 +7,8 @@
  * Compiled with -DDATA_IDX, _NPY, _CSV or _BYTES for the kind of data, and with
  *     MICRO   samples of a micro-batch (8 of the batch of 16)     LR   learning rate
  *     SHIFT   bytes by which everything lies higher in the arena  CLASSES   10
+ *     AWAY    1: the features wait in host memory while the loss is computed, and come back to another place (on a card); 2, 3: so, but
+ *             the plan does not say where the copy there, back ends
  *     POISON  step at which the logits become NaN        FAULT     step at which an update writes far off
  * and for a graphics card with -DCUDA=\"NAME\": its kernels are NAME.cubin and NAME.ptx, compiled by mkcubin for ARCH. */
 #include "model_kernels.h"
@@ -82,6 +84,17 @@ static const PlanPrim prims[] = {
 		.noff = 1                                                                       \
 	}
 
+#ifndef AWAY
+#define AWAY 0
+#endif
+/* Where the features lie in the backward pass; the end of the arena. */
+enum { BACK = AWAY ? END : FEAT, ARENA_END = AWAY ? END + 2048 : END };
+#define COPY(KIND, I, NAME, AT)                                                                       \
+	{                                                                                             \
+		.kind = KIND, .index = I, .name = NAME, .source = "linear.dl:6", .off = OFF(AT, 1 << 21), \
+		.noff = 2, .copy_bytes = MICRO * F * 4                                                \
+	}
+
 static const PlanStep init_steps[] = { STEP_OF(k_init, "init", CLASSES *F * 4, 1, W, WM, B, BM,
 					      STEP) };
 static const PlanStep step_steps[] = {
@@ -91,8 +104,20 @@ static const PlanStep step_steps[] = {
 	INPUT(1, Y),
 	STEP_OF(k_features, "features", MICRO *F * 4, 1, X, FEAT),
 	PRIM(0, "matmul", MICRO *CLASSES * 4, FEAT, W, LOGITS),
+#if AWAY
+	COPY(PLAN_SEND, 0, "send", FEAT),
+#endif
 	STEP_OF(k_loss, "cross_entropy", 4, 1, LOGITS, B, Y, DLOGITS, LOSS),
-	PRIM(1, "matmul_grad", CLASSES *F * 4, DLOGITS, FEAT, DW),
+#if AWAY && AWAY != 2
+	COPY(PLAN_SENT, 0, "sent", FEAT),
+#endif
+#if AWAY
+	COPY(PLAN_FETCH, 1, "fetch", BACK),
+#endif
+#if AWAY && AWAY != 3
+	COPY(PLAN_FETCHED, 1, "fetched", BACK),
+#endif
+	PRIM(1, "matmul_grad", CLASSES *F * 4, DLOGITS, BACK, DW),
 	STEP_OF(k_add, "accumulate", CLASSES * 4, 1, DW, DLOGITS, GW, GB),
 	{ .kind = PLAN_END, .name = "end", .source = "" },
 	STEP_OF(k_norm, "norm", 4, 1, GW, GB, NORM),
@@ -155,7 +180,7 @@ static const PlanLoop step_loops[] = { { .trips = TRIPS, .batch = MICRO } };
 #define FUNC(NAME, N, LOOPS, NLOOPS, STEPS, OUTPUTS, NOUT)                                      \
 	{                                                                                       \
 		.name = NAME, .batch = N, .loops = LOOPS, .nloops = NLOOPS, .steps = STEPS,     \
-		.nsteps = COUNT(STEPS), .outputs = OUTPUTS, .noutputs = NOUT, .arena_bytes = END \
+		.nsteps = COUNT(STEPS), .outputs = OUTPUTS, .noutputs = NOUT, .arena_bytes = ARENA_END, .ncopies = AWAY ? 2 : 0 \
 	}
 static const PlanFunc funcs[] = {
 	FUNC("init", 1, NULL, 0, init_steps, NULL, 0),
@@ -291,7 +316,8 @@ const Plan dl_plan = {
 	.isa = "",
 	.fingerprint = "5eed0001",
 	.json = "{\"model\":\"linear\"}",
-	.arena_bytes = END,
+	.arena_bytes = ARENA_END,
+	.host_bytes = AWAY ? (1 << 21) + MICRO * F * 4 : 0,
 	.budget_bytes = INT64_MAX,
 	.threads = 2,
 	.seed = 7,
