@@ -15,11 +15,10 @@
 #include <stdlib.h>
 
 static const double ESCALATION_WORK = 2e7; /* pairs */
-static const int64_t ORDERS_WORK = 2000000; /* unions: no further order after so many */
+static const int64_t ORDERS_WORK = 1500000; /* in units of pack_space_work: no further order after so many */
 
-/* A rectangle is noted at about so many places (pack_space.c). Of very many rectangles gaps below such a part of the height are not worth
- * knowing. */
-enum { PLACES = 16, SMALL_GAP = 65536 };
+/* Of very many rectangles gaps below such a part of the height are not worth knowing. */
+enum { SMALL_GAP = 65536 };
 
 /* What is higher by such a part than it may be is left as it is: escalation gains a few hundredths at most. */
 enum { HOPELESS = 16 };
@@ -31,7 +30,8 @@ typedef struct Packer {
 	int64_t *best;
 	int64_t best_height;
 	int64_t *priority;   /* escalation: higher goes first */
-	uint32_t *order, *base; /* `base`: by key alone */
+	uint32_t *order, *base, *spare; /* `base`: by key alone */
+	int64_t *key;
 	int32_t *lo, *hi;    /* lives, counted in distinct starts: half-open, and met by the same others */
 	PackSpace *space;
 } Packer;
@@ -69,45 +69,58 @@ enum { NKEYS = 5, MANY_RECTS = 2000, VERY_MANY = 8000 };
 static const Key keys[NKEYS] = { key_life, key_area, key_size, key_early, key_late };
 static const Key keys_of_many[NKEYS] = { key_size, key_life, key_area, key_late, key_early };
 
-typedef struct SortItem {
-	int64_t priority, key, tie;
-	uint32_t index;
-} SortItem;
-
-static int compare_items(const void *pa, const void *pb)
+/* Sorts `order` by the keys of what it lists, largest first; those of equal keys stay as they are. By so many bits at a time, from the lowest
+ * to the highest in which keys differ (radix sort). */
+static void sort_down(uint32_t *order, uint32_t *spare, const int64_t *key, size_t n)
 {
-	const SortItem *a = pa, *b = pb;
+	enum { BITS = 11, DIGITS = 1 << BITS };
+	int64_t least = INT64_MAX, most = INT64_MIN;
 
-	if (a->priority != b->priority)
-		return a->priority > b->priority ? -1 : 1;
-	if (a->key != b->key)
-		return a->key > b->key ? -1 : 1;
-	if (a->tie != b->tie)
-		return a->tie > b->tie ? -1 : 1;
-	return a->index < b->index ? -1 : a->index > b->index;
+	for (size_t k = 0; k < n; k++) {
+		least = key[order[k]] < least ? key[order[k]] : least;
+		most = key[order[k]] > most ? key[order[k]] : most;
+	}
+	for (int shift = 0; shift < 64 && n > 0 && ((uint64_t)(most - least) >> shift) > 0; shift += BITS) {
+		uint32_t at[DIGITS] = { 0 }, before = 0;
+
+		for (size_t k = 0; k < n; k++)
+			at[((uint64_t)(most - key[order[k]]) >> shift) % DIGITS]++;
+		for (size_t d = 0; d < DIGITS; d++) {
+			uint32_t here = at[d];
+
+			at[d] = before;
+			before += here;
+		}
+		for (size_t k = 0; k < n; k++)
+			spare[at[((uint64_t)(most - key[order[k]]) >> shift) % DIGITS]++] = order[k];
+		memcpy(order, spare, n * sizeof *order);
+	}
 }
 
 /* Orders by key, then size, then index: total, so the result is the same everywhere. */
-static void sort_by(Packer *p, Key key, SortItem *items)
+static void sort_by(Packer *p, Key key)
 {
+	for (size_t i = 0; i < p->n; i++) {
+		p->base[i] = (uint32_t)i;
+		p->key[i] = p->r[i].size;
+	}
+	sort_down(p->base, p->spare, p->key, p->n);
 	for (size_t i = 0; i < p->n; i++)
-		items[i] = (SortItem){ 0, key(&p->r[i]), p->r[i].size, (uint32_t)i };
-	qsort(items, p->n, sizeof *items, compare_items);
-	for (size_t i = 0; i < p->n; i++)
-		p->order[i] = p->base[i] = items[i].index;
+		p->key[i] = key(&p->r[i]);
+	sort_down(p->base, p->spare, p->key, p->n);
+	memcpy(p->order, p->base, p->n * sizeof *p->order);
 }
 
 /* The same, but those of the highest priority first: few have any. */
-static void prefer(Packer *p, SortItem *items)
+static void prefer(Packer *p)
 {
 	size_t preferred = 0, n;
 
 	for (size_t k = 0; k < p->n; k++)
 		if (p->priority[p->base[k]] > 0)
-			items[preferred++] = (SortItem){ p->priority[p->base[k]], -(int64_t)k, 0, p->base[k] };
-	qsort(items, preferred, sizeof *items, compare_items);
-	for (n = 0; n < preferred; n++)
-		p->order[n] = items[n].index;
+			p->order[preferred++] = p->base[k];
+	sort_down(p->order, p->spare, p->priority, preferred);
+	n = preferred;
 	for (size_t k = 0; k < p->n; k++)
 		if (p->priority[p->base[k]] == 0)
 			p->order[n++] = p->base[k];
@@ -147,22 +160,15 @@ static int32_t number_lives(Packer *p, Arena *scratch)
 
 static PackSpace *make_space(Packer *p, Arena *scratch, int64_t floor)
 {
-	int32_t positions = number_lives(p, scratch), width = 1;
+	int32_t positions = number_lives(p, scratch);
 	int64_t least = INT64_MAX;
-	double lives = 0;
 
-	if (p->n <= VERY_MANY)
-		return pack_space_few(scratch, p->n);
-	for (size_t i = 0; i < p->n; i++) {
-		lives += p->hi[i] - p->lo[i];
+	for (size_t i = 0; i < p->n; i++)
 		if (p->r[i].size < least)
 			least = p->r[i].size;
-	}
-	if (least < floor / SMALL_GAP)
+	if (p->n > VERY_MANY && least < floor / SMALL_GAP)
 		least = floor / SMALL_GAP;
-	while (width < positions && lives > PLACES * (double)p->n * width)
-		width *= 2;
-	return pack_space(scratch, positions, width, least);
+	return pack_space(scratch, p->lo, p->hi, p->n, positions, least);
 }
 
 /* Whether so much more is worth doing. A complete placement there must be. */
@@ -230,7 +236,6 @@ int64_t pack_lower_bound(Arena *scratch, const PackRect *r, size_t n)
 int64_t pack_place(Arena *scratch, PackRect *r, size_t n, int64_t target, int rounds)
 {
 	Packer p = { .r = r, .n = n, .best_height = INT64_MAX };
-	SortItem *items = ARENA_ARRAY(scratch, n + 1, SortItem);
 	int64_t floor = pack_lower_bound(scratch, r, n), whole = 0;
 
 	if (n == 0)
@@ -240,13 +245,15 @@ int64_t pack_place(Arena *scratch, PackRect *r, size_t n, int64_t target, int ro
 	p.priority = ARENA_ARRAY(scratch, n, int64_t);
 	p.order = ARENA_ARRAY(scratch, n, uint32_t);
 	p.base = ARENA_ARRAY(scratch, n, uint32_t);
+	p.spare = ARENA_ARRAY(scratch, n, uint32_t);
+	p.key = ARENA_ARRAY(scratch, n, int64_t);
 	p.space = make_space(&p, scratch, floor);
 	floor += floor >> (n > VERY_MANY ? 10 : 11); /* within 0.1 % or 0.05 % of the bound is good enough to stop */
 	if (target < floor)
 		target = floor;
 	for (int k = 0; k < 2 * NKEYS && p.best_height > target && may_go_on(&p, whole); k++) {
 		if (k % 2 == 0)
-			sort_by(&p, (n > MANY_RECTS ? keys_of_many : keys)[k / 2], items);
+			sort_by(&p, (n > MANY_RECTS ? keys_of_many : keys)[k / 2]);
 		place_in_order(&p, k % 2 == 1, false);
 		if (k == 0)
 			whole = pack_space_work(p.space) / 2; /* an order that may win takes about as much as the first, perhaps less */
@@ -261,9 +268,9 @@ int64_t pack_place(Arena *scratch, PackRect *r, size_t n, int64_t target, int ro
 
 		if (round % 16 == 0) {
 			memset(p.priority, 0, n * sizeof *p.priority);
-			sort_by(&p, key, items);
+			sort_by(&p, key);
 		}
-		prefer(&p, items);
+		prefer(&p);
 		place_in_order(&p, round % 2 == 1, true);
 		escalate(&p, target, round);
 	}

@@ -34,18 +34,16 @@ typedef enum PackAnswer { PACK_FOUND, PACK_IMPOSSIBLE, PACK_GAVE_UP } PackAnswer
 /* The problem of n > 0 rectangles. The lists `near` and `live` are NULL where more than `most` entries would be in one. */
 PackProblem *pack_problem(Arena *a, const PackRect *r, size_t n, int64_t most);
 
-/* The offsets that are taken by the rectangles placed so far, over `positions` positions. Gaps below `least` bytes may
- * count as taken. A rectangle is noted once for each `width` positions that it lives: the smaller, the quicker are searches, and the slower is taking. */
+/* The offsets that are taken by the rectangles placed so far, over `positions` positions, of which there are no more than there are
+ * rectangles; n lives [lo, hi) of rectangles that will come say how to lay it out. Gaps below `least` bytes may count as taken. */
 typedef struct PackSpace PackSpace;
-PackSpace *pack_space(Arena *a, int32_t positions, int32_t width, int64_t least);
-/* The same for at most so many rectangles: quicker up to some thousands. */
-PackSpace *pack_space_few(Arena *a, size_t most);
+PackSpace *pack_space(Arena *a, const int32_t *lo, const int32_t *hi, size_t n, int32_t positions, int64_t least);
 void pack_space_clear(PackSpace *s);
 void pack_space_take(PackSpace *s, int32_t lo, int32_t hi, int64_t offset, int64_t size);
 /* The lowest offset where `size` bytes are free over all of [lo, hi), or of the smallest hole that is large enough (the lowest
  * such; above all that is taken where there is none). */
 int64_t pack_space_find(PackSpace *s, int32_t lo, int32_t hi, int64_t size, bool tightest);
-/* Done so far, in unions looked at. */
+/* Done so far, in unions and parts of lists looked at. */
 int64_t pack_space_work(const PackSpace *s);
 
 /* Exact search, for a problem with lists. A run looks for a placement of at most `capacity` units, restarting from ever new
