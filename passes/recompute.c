@@ -47,7 +47,6 @@ typedef struct Search {
 	const Timeline *t;
 	Stages *s;
 	Arena *arena;       /* of the result */
-	double plain;       /* seconds without replays */
 	double limit;       /* seconds of replays */
 	int32_t descent;    /* its number */
 	double bias;        /* how far tastes differ in it */
@@ -503,13 +502,12 @@ static Trajectory pool(Search *s)
 static Search begin(const Timeline *t, Arena *a, Arena *scratch, double max_seconds)
 {
 	Search s = { .t = t, .arena = a, .scratch = scratch };
+	TPlan plain = timeline_plain(t, scratch);
 
-	for (int32_t i = 0; i < t->nops; i++)
-		s.plain += t->op[i].seconds;
-	s.limit = max_seconds - s.plain;
+	timeline_lives(t, scratch, &plain, NULL);
+	s.limit = max_seconds - plain.seconds;
 	s.kept = find_kept(t, a);
-	s.s = stages_new(t, scratch);
-	vec_push(a, &s.plans, refine_sketch(s.s, a));
+	vec_push(a, &s.plans, ((Sketch){ .seconds = plain.seconds, .live_bytes = plain.live_bytes }));
 	return s;
 }
 

@@ -58,19 +58,12 @@ int32_t marks_before(const Marks *m, int32_t t)
 	return lo;
 }
 
-/* Whether a buffer is held into stage t and out of it, and has a mark there. */
-static unsigned state_at(Stages *s, int32_t buf, int32_t t)
+static unsigned find_state(Stages *s, Marks *m, int32_t t)
 {
-	Marks *m = &s->buf[buf];
-	unsigned state = 0;
-	int32_t i;
+	int32_t i = marks_before(m, t);
+	unsigned state = i > 0 && m->at[i - 1].held ? IN : 0;
 
-	if (m->looked == s->epoch)
-		return m->state;
-	i = marks_before(m, t);
 	s->work++;
-	if (i > 0 && m->at[i - 1].held)
-		state = IN;
 	if (i < m->n && m->at[i].stage == t)
 		state |= MARKED | (m->at[i].held ? OUT : 0);
 	else if (state & IN)
@@ -78,6 +71,14 @@ static unsigned state_at(Stages *s, int32_t buf, int32_t t)
 	m->looked = s->epoch;
 	m->state = (uint8_t)state;
 	return state;
+}
+
+/* Whether a buffer is held into stage t and out of it, and has a mark there. */
+static inline unsigned state_at(Stages *s, int32_t buf, int32_t t)
+{
+	Marks *m = &s->buf[buf];
+
+	return m->looked == s->epoch ? m->state : find_state(s, m, t);
 }
 
 static void grow_marks(Stages *s, Marks *m, int32_t cap)
@@ -310,7 +311,7 @@ static bool build(Stages *s, int32_t t, bool starts)
 	return true;
 }
 
-static Slot *slot_of(Stages *s, int32_t buf, int32_t *nslots)
+static inline Slot *slot_of(Stages *s, int32_t buf, int32_t *nslots)
 {
 	Marks *m = &s->buf[buf];
 
@@ -328,23 +329,23 @@ static int32_t fill_slots(Stages *s, int32_t t)
 	int32_t n = 0;
 
 	for (int32_t i = 0; i <= s->n; i++) {
-		const TOp *op = &s->t->op[s->step[i].op];
+		const TStep *step = &s->step[i];
+		const TOp *op = &s->t->op[step->op];
 
-		for (int32_t k = 0; k < op->nuse + op->ndef; k++) {
+		for (int32_t k = 0; k < op->nuse; k++)
+			slot_of(s, op->use[k], &n)->last = i;
+		for (int32_t k = 0; k < op->ndef; k++) {
 			Slot *slot;
 
-			if (!touched_by(&s->step[i], op, k))
+			if (step->replay && !((step->wanted >> k) & 1))
 				continue;
-			slot = slot_of(s, touches(op, k), &n);
-			if (k >= op->nuse && slot->last == 0 && !(state_at(s, slot->buf, t) & IN))
+			slot = slot_of(s, op->def[k], &n);
+			if (slot->last == 0 && !(state_at(s, slot->buf, t) & IN))
 				slot->born = i;
 			slot->last = i;
 		}
 		s->work += op->nuse + op->ndef;
 	}
-	for (int32_t i = 0; i < n; i++)
-		if (state_at(s, s->slot[i].buf, t) & OUT)
-			s->slot[i].last = s->n + 1;
 	return n;
 }
 
@@ -376,10 +377,13 @@ static int64_t simulate(Stages *s, int32_t t)
 	n = fill_slots(s, t);
 	memset(s->delta, 0, (size_t)(s->n + 3) * sizeof *s->delta);
 	for (int32_t i = 0; i < n; i++) {
-		int64_t bytes = s->buf[s->slot[i].buf].bytes;
+		Slot *slot = &s->slot[i];
+		int64_t bytes = s->buf[slot->buf].bytes;
 
-		s->delta[s->slot[i].born] += bytes;
-		s->delta[s->slot[i].last + 1] -= bytes;
+		if (state_at(s, slot->buf, t) & OUT)
+			slot->last = s->n + 1;
+		s->delta[slot->born] += bytes;
+		s->delta[slot->last + 1] -= bytes;
 	}
 	for (int32_t i = 0; i <= s->n; i++) {
 		const TOp *op = &s->t->op[s->step[i].op];
@@ -596,6 +600,37 @@ static double shared_seconds(Stages *s, int32_t t, int32_t but, int64_t fit)
 	return sum;
 }
 
+/* The bundle of stage t as it stands, for simulate(): what build() would make of it where nothing that it depends on has changed. Its work is
+ * counted as if it had been built: simulate() looks at the same buffers. */
+static void reload(Stages *s, int32_t t, bool starts)
+{
+	const Stage *st = &s->stage[t];
+
+	s->epoch++;
+	s->n = st->n;
+	s->step_seconds = st->seconds;
+	if (st->n)
+		memcpy(s->step, st->step, (size_t)st->n * sizeof *s->step);
+	for (int32_t i = 0; i < st->n && starts; i++)
+		s->work += s->t->op[st->step[i].op].nuse + s->t->op[st->step[i].op].ndef;
+}
+
+/* The bundle at the left end of the gap after *m, which has been flipped. It changes only where the buffer was made there to be held on, and
+ * now is not: what is held from there on is read or made there anyway. */
+static void rebuild_left(Stages *s, const Mark *m, bool held_before)
+{
+	bool starts = s->stage[m->stage].starts;
+
+	if (m->held || held_before || !starts) {
+		reload(s, m->stage, starts || m->held);
+	} else {
+		bool good = build(s, m->stage, true);
+
+		assert(good);
+		(void)good;
+	}
+}
+
 bool stages_try(Stages *s, int32_t buf, int32_t i, int64_t fit, Effect *e)
 {
 	Mark *m = &s->buf[buf].at[i];
@@ -612,8 +647,7 @@ bool stages_try(Stages *s, int32_t buf, int32_t i, int64_t fit, Effect *e)
 		e->right = peaks_at(&s->peaks, right) - s->stage[right].inner + simulate(s, right);
 		e->left = peaks_at(&s->peaks, left);
 		if (m->held || e->left == stages_peak(s) || (i > 0 && !m[-1].held)) {
-			good = build(s, left, s->stage[left].starts || m->held);
-			assert(good);
+			rebuild_left(s, m, i == 0 || m[-1].held);
 			e->seconds += s->step_seconds - s->stage[left].seconds;
 			e->left += simulate(s, left) - s->stage[left].inner;
 		}

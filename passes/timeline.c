@@ -487,28 +487,40 @@ TPlan timeline_plain(const Timeline *t, Arena *a)
 
 /* ---- lives ---- */
 
-typedef VEC(TLife) LifeVec;
+/* How many lives a plan has. */
+static int32_t count_lives(const Timeline *t, const TPlan *p)
+{
+	int32_t n = 0;
+
+	for (int32_t i = 0; i < p->nsteps; i++) {
+		const TStep *s = &p->step[i];
+		const TOp *op = &t->op[s->op];
+
+		n += s->move ? s->move == MOVE_FETCH : op->ndef + (op->work_bytes > 0);
+	}
+	return n;
+}
 
 /* A copy's bytes are busy until it ends, or from its begin on. */
-static void move_life(const Timeline *t, Arena *a, const TStep *s, int32_t i, LifeVec *out, int32_t *cur)
+static void move_life(const Timeline *t, const TStep *s, int32_t i, TLives *out, int32_t *cur)
 {
 	if (s->move != MOVE_FETCH) {
 		out->at[cur[s->buf]].to = i;
 		return;
 	}
-	cur[s->buf] = (int32_t)out->len;
-	vec_push(a, out, ((TLife){ .buf = s->buf, .from = i, .to = i, .over = -1, .bytes = t->buf[s->buf].bytes }));
+	cur[s->buf] = out->n;
+	out->at[out->n++] = (TLife){ .buf = s->buf, .from = i, .to = i, .over = -1, .bytes = t->buf[s->buf].bytes };
 }
 
-static void open_lives(const Timeline *t, Arena *a, const TPlan *p, LifeVec *out, int32_t *cur, int32_t *first_at)
+static void open_lives(const Timeline *t, const TPlan *p, TLives *out, int32_t *cur, int32_t *first_at)
 {
 	for (int32_t i = 0; i < p->nsteps; i++) {
 		const TStep *s = &p->step[i];
 		const TOp *op = &t->op[s->op];
 
-		first_at[i] = (int32_t)out->len;
+		first_at[i] = out->n;
 		if (s->move) {
-			move_life(t, a, s, i, out, cur);
+			move_life(t, s, i, out, cur);
 			continue;
 		}
 		for (int32_t k = 0; k < op->nuse; k++)
@@ -517,19 +529,18 @@ static void open_lives(const Timeline *t, Arena *a, const TPlan *p, LifeVec *out
 			bool wanted = (s->wanted >> (k & 31)) & 1;
 
 			if (!s->replay || wanted)
-				cur[op->def[k]] = (int32_t)out->len;
-			vec_push(a, out, ((TLife){ .buf = op->def[k], .from = i, .to = i, .over = -1,
-			                           .unread = s->replay && !wanted,
-			                           .bytes = t->buf[op->def[k]].bytes }));
+				cur[op->def[k]] = out->n;
+			out->at[out->n++] = (TLife){ .buf = op->def[k], .from = i, .to = i, .over = -1, .unread = s->replay && !wanted,
+			                             .bytes = t->buf[op->def[k]].bytes };
 		}
 		if (op->work_bytes > 0)
-			vec_push(a, out, ((TLife){ .buf = -1, .from = i, .to = i, .over = -1, .bytes = op->work_bytes }));
+			out->at[out->n++] = (TLife){ .buf = -1, .from = i, .to = i, .over = -1, .bytes = op->work_bytes };
 	}
-	first_at[p->nsteps] = (int32_t)out->len;
+	first_at[p->nsteps] = out->n;
 }
 
 /* Results that take over a dying operand's bytes. */
-static void share_inplace(const Timeline *t, const TPlan *p, LifeVec *l, int32_t *cur, const int32_t *first_at, bool *taken)
+static void share_inplace(const Timeline *t, const TPlan *p, const TLives *l, int32_t *cur, const int32_t *first_at, bool *taken)
 {
 	for (int32_t i = 0; i < p->nsteps; i++) {
 		const TOp *op = &t->op[p->step[i].op];
@@ -584,17 +595,18 @@ double timeline_seconds(const Timeline *t, const TPlan *p, double *stall)
 
 TLives timeline_lives(const Timeline *t, Arena *a, TPlan *p, int64_t *live)
 {
-	LifeVec l = { 0 };
+	int32_t most = count_lives(t, p);
+	TLives l = { .at = ARENA_ARRAY(a, most, TLife) };
 	int32_t *cur = ARENA_ARRAY(a, t->nbufs, int32_t);
 	int32_t *first_at = ARENA_ARRAY(a, p->nsteps + 1, int32_t);
 	int64_t sum = 0;
 
 	if (!live)
 		live = ARENA_ARRAY(a, p->nsteps + 1, int64_t);
-	open_lives(t, a, p, &l, cur, first_at);
-	share_inplace(t, p, &l, cur, first_at, ARENA_ARRAY(a, l.len, bool));
+	open_lives(t, p, &l, cur, first_at);
+	share_inplace(t, p, &l, cur, first_at, ARENA_ARRAY(a, l.n, bool));
 	memset(live, 0, (size_t)p->nsteps * sizeof *live);
-	for (size_t k = 0; k < l.len; k++) {
+	for (int32_t k = 0; k < l.n; k++) {
 		int32_t from = l.at[k].from + (l.at[k].over >= 0), to = l.at[k].to + 1;
 
 		if (from < p->nsteps && from < to) {
@@ -613,7 +625,7 @@ TLives timeline_lives(const Timeline *t, Arena *a, TPlan *p, int64_t *live)
 			p->peak = i;
 		}
 	}
-	return (TLives){ .at = l.at, .n = (int32_t)l.len };
+	return l;
 }
 
 /* The quick way first; where that leaves gaps, the search, which is what small and tight plans need. */
