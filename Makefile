@@ -209,9 +209,9 @@ clean:
 	lines format analyze tidy install help
 
 ## make              builds build/dlc, build/libdlrt.a and build/libdlrt-cuda.a
-## make quickstart   installs what is missing, builds, trains a network on Fashion-MNIST within 48 MiB, in about a minute
+## make quickstart   installs what is missing, builds, trains a network on Fashion-MNIST within 48 MiB, in one to three minutes
 ## make test         installs what is missing, builds, runs `make check`
-## make check        all fast tests (about two minutes on two free cores); the last line is `N passed, N failed`;
+## make check        all fast tests (two to seven minutes on two free cores); the last line is `N passed, N failed`;
 ##                   tests/README.md says what each part proves and how to run one alone
 ## make cudasim      the simulated GPU, build/cudasim/ (tests/cudasim/README.md)
 ## make gpu-check    on a machine with a GPU: results and speed, a table last, in less than 8 minutes, from a tree whose `make

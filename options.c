@@ -20,7 +20,7 @@ static const char usage_text[] =
 	"       dlc --calibrate [--machine-file FILE] [--threads N]       measures this machine; predicted times are then of it\n"
 	"       dlc --pack FILE.csv [--capacity SIZE] [--seconds S]       places live ranges (id,lower,upper,size), adds 'offset'\n"
 	"\n"
-	"plan:     --mem-budget SIZE   bytes that the trainer may hold: 4G, 512M, 1.5GiB, 4GB, 4096 (default: unlimited)\n"
+	"plan:     --mem-budget SIZE   of the arena, where all of training lies: 4G, 512M, 1.5GiB, 4GB, 4096 (default: unlimited)\n"
 	"                              auto: with --target cuda, what the card in this machine has free\n"
 	"          --min-budget        prints the smallest feasible budget in bytes, and stops\n"
 	"          --curve             prints the whole trade-off between memory and predicted time, and stops\n"

@@ -450,7 +450,7 @@ PassResult pass_autocast(Module *m, PassCtx *cx)
 	}
 	if (c.tf32 && !cx->caps->tf32) {
 		diag_error(cx->diag, span, "tf32 is a precision of tensor cores: this target has none");
-		diag_hint(cx->diag, "--target cuda has; fp32 and bf16 are for every target");
+		diag_hint(cx->diag, "--target cuda has; fp32, bf16, fp16 and fp64 are for every target");
 		return PASS_FAILED;
 	}
 	c.scratch = arena_new();

@@ -144,9 +144,9 @@ void report_text(FILE *out, Arena *a, const Module *m, const PlanSummary *s)
 	fprintf(out, "  at the peak: parameters %s, optimizer %s, gradients %s, activations %s, workspace %s, input %s\n",
 	        size_text(a, b->parameters), size_text(a, b->optimizer), size_text(a, b->gradients),
 	        size_text(a, b->activations), size_text(a, b->workspace), size_text(a, b->io));
-	fprintf(out, "  batch %" PRId64 " as %s%s; %" PRId64 " replays, %.1f %% of the step\n", s->batch,
+	fprintf(out, "  batch %" PRId64 " as %s%s; %" PRId64 " replay%s, %.1f %% of the step\n", s->batch,
 	        report_split(a, s, "x"), s->chunks > 1 ? arena_printf(a, ", its head in %" PRId64 " chunks", s->chunks) : "",
-	        s->recompute_nodes,
+	        s->recompute_nodes, s->recompute_nodes == 1 ? "" : "s",
 	        s->step_seconds > 0 ? 100 * s->recompute_seconds / s->step_seconds : 0);
 	if (s->moved > 0)
 		fprintf(out, "  %" PRId64 " value%s of %s in all wait%s in host memory, which takes %s; waits for copies %.1f %% of the step\n", s->moved,

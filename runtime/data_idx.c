@@ -70,11 +70,15 @@ static bool find(const DataSet *s, const PlanInput *in, DataSplit split, char *o
 	}
 	if (!dir)
 		return false;
-	snprintf(out, size, "%s/%s", dir, usual[split][strcmp(in->field, "y") == 0]);
+	const char *name = usual[split][strcmp(in->field, "y") == 0];
+	snprintf(out, size, "%s/%s", dir, name);
 	if (access(out, F_OK) == 0)
 		return true;
-	snprintf(out, size, "%s/%s.gz", dir, usual[split][strcmp(in->field, "y") == 0]);
-	return split == SPLIT_TRAIN || access(out, F_OK) == 0;
+	snprintf(out, size, "%s/%s.gz", dir, name);
+	if (access(out, F_OK) == 0)
+		return true;
+	snprintf(out, size, "%s/%s", dir, name); /* neither is there, and this one is named */
+	return split == SPLIT_TRAIN;
 }
 
 bool data_open_idx(DataSet *s, const PlanInput *in, DataField both[SPLITS], Fail *f)

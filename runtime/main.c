@@ -60,7 +60,7 @@ static const OptionRow rows[] = {
 	  FIELD(init_adapters), 0, "adapters for the weights of --init, from a file of their own" },
 	{ "--resume", "PATH", TRAIN | EVAL | PREDICT | SAMPLE | BENCH | PROFILE | EXPORT, ARG_TEXT, FIELD(resume), 0,
 	  "continue from a checkpoint, or a folder's last one" },
-	{ "--out", "DIR", TRAIN, ARG_TEXT, FIELD(out), 0, "where checkpoints go (TRAINER.run)" },
+	{ "--out", "DIR", TRAIN, ARG_TEXT, FIELD(out), 0, "where checkpoints go (the folder of --resume, else TRAINER.run)" },
 	{ "--eval-every", "N", TRAIN, ARG_COUNT, FIELD(eval_every), 0, "evaluate every N steps" },
 	{ "--save-every", "N", TRAIN, ARG_COUNT, FIELD(save_every), 0,
 	  "save every N steps, as step-N.safetensors too" },
