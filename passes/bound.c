@@ -29,17 +29,16 @@ enum { ROUNDS = 400, ROUNDS_WORK = 20000000 };
 typedef struct Gap {
 	int32_t left, right; /* operations at its ends */
 	int32_t op;          /* the producer */
-	int32_t group;
 	double bytes;
 } Gap;
 
 typedef struct Dual {
 	const Timeline *t;
 	double *fixed;       /* by operation */
-	Gap *gap;
+	Gap *gap;            /* group by group */
 	int32_t ngaps;
 	double *seconds;     /* by group */
-	double *priced;      /* by group: its bytes at the prices at hand */
+	int32_t *first;      /* by group: its first gap; behind the last one, the number of gaps */
 	int32_t ngroups;
 	double *price, *sum; /* by operation; sums of those before it */
 	double *slope;       /* by operation: bytes over M */
@@ -115,22 +114,23 @@ static void group_gaps(Dual *d, Arena *a)
 
 	qsort(d->gap, (size_t)d->ngaps, sizeof *d->gap, compare_gaps);
 	d->seconds = ARENA_ARRAY(a, d->ngaps, double);
-	d->priced = ARENA_ARRAY(a, d->ngaps, double);
+	d->first = ARENA_ARRAY(a, d->ngaps + 1, int32_t);
 	for (int32_t k = 0; k < d->ngaps; k++) {
 		Gap *g = &d->gap[k];
 
 		if (k == 0 || g->op != g[-1].op || g->left >= end) {
+			d->first[d->ngroups] = k;
 			d->seconds[d->ngroups++] = d->t->op[g->op].seconds;
 			end = g->right;
 		}
 		if (g->right > end)
 			end = g->right;
-		g->group = d->ngroups - 1;
 	}
+	d->first[d->ngroups] = d->ngaps;
 }
 
-/* L at the prices at hand, and what is held too much of, by operation. */
-static double evaluate(Dual *d, double most)
+/* L at the prices at hand; what is held too much of, by operation, and the sum of its squares where a price may move. */
+static double evaluate(Dual *d, double most, double *norm)
 {
 	int32_t n = d->t->nops;
 	double value = 0, held = 0;
@@ -139,27 +139,26 @@ static double evaluate(Dual *d, double most)
 	for (int32_t i = 0; i < n; i++) {
 		d->sum[i + 1] = d->sum[i] + d->price[i];
 		value += d->price[i] * (d->fixed[i] - most);
+		d->slope[i] = 0;
 	}
-	memset(d->priced, 0, (size_t)d->ngroups * sizeof *d->priced);
-	memset(d->slope, 0, ((size_t)n + 1) * sizeof *d->slope);
-	for (int32_t k = 0; k < d->ngaps; k++) {
-		const Gap *g = &d->gap[k];
+	d->slope[n] = 0;
+	for (int32_t k = 0; k < d->ngroups; k++) {
+		const Gap *from = &d->gap[d->first[k]], *to = &d->gap[d->first[k + 1]];
+		double priced = 0; /* its bytes at the prices at hand */
 
-		d->priced[g->group] += g->bytes * (d->sum[g->right] - d->sum[g->left + 1]);
-	}
-	for (int32_t k = 0; k < d->ngroups; k++)
-		value += fmin(d->priced[k], d->seconds[k]);
-	for (int32_t k = 0; k < d->ngaps; k++) {
-		const Gap *g = &d->gap[k];
-
-		if (d->priced[g->group] > d->seconds[g->group])
-			continue;
-		d->slope[g->left + 1] += g->bytes;
-		d->slope[g->right] -= g->bytes;
+		for (const Gap *g = from; g < to; g++)
+			priced += g->bytes * (d->sum[g->right] - d->sum[g->left + 1]);
+		value += priced < d->seconds[k] ? priced : d->seconds[k];
+		for (const Gap *g = from; g < to && priced <= d->seconds[k]; g++) {
+			d->slope[g->left + 1] += g->bytes;
+			d->slope[g->right] -= g->bytes;
+		}
 	}
 	for (int32_t i = 0; i < n; i++) {
 		held += d->slope[i];
 		d->slope[i] = d->fixed[i] + held - most;
+		if (d->slope[i] > 0 || d->price[i] > 0)
+			*norm += d->slope[i] * d->slope[i];
 	}
 	return value;
 }
@@ -186,7 +185,7 @@ double bound_replay_seconds(const Timeline *t, Arena *scratch, int64_t bytes, do
 	}
 	most = ROUNDS_WORK / (t->nops + d.ngaps + 1);
 	for (int round = 0, stale = 0; round < ROUNDS && round <= most && best < known; round++) {
-		double value = evaluate(&d, (double)bytes), norm = 0, step;
+		double norm = 0, value = evaluate(&d, (double)bytes, &norm), step;
 
 		stale = value > best ? 0 : stale + 1;
 		best = fmax(best, value);
@@ -194,14 +193,14 @@ double bound_replay_seconds(const Timeline *t, Arena *scratch, int64_t bytes, do
 			length /= 2;
 			stale = 0;
 		}
-		for (int32_t i = 0; i < t->nops; i++)
-			if (d.slope[i] > 0 || d.price[i] > 0)
-				norm += d.slope[i] * d.slope[i];
 		if (!(norm > 0))
 			break;
 		step = length * (1.05 * known - value) / norm;
-		for (int32_t i = 0; i < t->nops; i++)
-			d.price[i] = fmax(0, d.price[i] + step * d.slope[i]);
+		for (int32_t i = 0; i < t->nops; i++) {
+			double price = d.price[i] + step * d.slope[i];
+
+			d.price[i] = price > 0 ? price : 0;
+		}
 	}
 	return best;
 }
