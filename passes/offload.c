@@ -12,6 +12,9 @@
  *      of all that is away are laid out anew, and a lot stays if the plan is then faster by more than the delays of its copies, and no larger
  *      than the target.
  *
+ * And what is held goes as well, replayable or not: from the plan without replays and from the smallest one, gap by gap the largest that lies over
+ * the peak, as long as that makes the plan smaller and no slower.
+ *
  * A lot that has no time for its copies, or is larger than the target as the state counts (by operation, not by step), is given up before the whole plan is
  * made.
  *
@@ -32,7 +35,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-enum { LEAST_GAP = 5, MOST_PLANS = 40, MOST_FAILURES = 12, BEHIND = 2 };
+enum { LEAST_GAP = 5, MOST_PLANS = 40, MOST_FAILURES = 12, MOST_SUNK = 24, BEHIND = 2 };
 enum { WORK_A_STEP = 6, WORK_SHARE = 8, WORK_AN_OP = 120 }; /* of a layout; so many times as much as a descent may take; of a plan, at least */
 static const double SPARE = 0.25; /* of a copy's time */
 
@@ -414,11 +417,9 @@ static Sketch kept(Arena *a, Sketch p)
 	return p;
 }
 
-/* The plan with fewer replays; false where nothing is gained. */
-static bool improve(Offload *o, const Sketch *plan, int64_t target, Sketch *out)
+/* Begins at a plan. */
+static void begin_at(Offload *o, const Sketch *plan, int64_t target)
 {
-	bool good;
-
 	arena_reset(o->scratch);
 	o->away.at = o->candidate.at = NULL;
 	o->move.at = NULL;
@@ -428,11 +429,96 @@ static bool improve(Offload *o, const Sketch *plan, int64_t target, Sketch *out)
 	o->live = ARENA_ARRAY(o->scratch, o->t->nops, int64_t);
 	o->gone = ARENA_ARRAY(o->scratch, o->t->nops + 1, int64_t);
 	o->target = target;
+}
+
+/* The plan with fewer replays; false where nothing is gained. */
+static bool improve(Offload *o, const Sketch *plan, int64_t target, Sketch *out)
+{
+	bool good;
+
+	begin_at(o, plan, target);
 	*out = *plan;
 	gather(o);
 	good = take_lots(o, out);
 	o->work += o->s->work + 16 * (int64_t)o->t->nops;
 	return good;
+}
+
+/* ---- held gaps ---- */
+
+static bool is_listed(const Away *list, size_t n, int32_t buf, int32_t left)
+{
+	for (size_t k = 0; k < n; k++)
+		if (list[k].buf == buf && list[k].left == left)
+			return true;
+	return false;
+}
+
+/* The stage with the most bytes, without those that are away by the last layout. */
+static int32_t find_peak(Offload *o)
+{
+	int32_t peak = 0;
+
+	peaks_read(&o->s->peaks, o->live);
+	for (size_t k = 0; k < o->move.len; k++)
+		for (int32_t i = o->move.at[k].sent; i < o->move.at[k].fetch; i++)
+			o->live[i] -= o->t->buf[o->move.at[k].buf].bytes;
+	for (int32_t i = 1; i < o->t->nops; i++)
+		if (o->live[i] > o->live[peak])
+			peak = i;
+	return peak;
+}
+
+/* The largest held gap over a stage that is neither away nor has been tried (among the candidates); of equal ones the longest. */
+static bool find_held(const Offload *o, int32_t stage, Away *out)
+{
+	int64_t bytes = 0;
+	int32_t length = 0;
+
+	for (int32_t b = 0; b < o->t->nbufs; b++) {
+		const Marks *m = &o->s->buf[b];
+		int32_t i = marks_before(m, stage) - 1;
+		const Mark *at = &m->at[i];
+
+		if (i < 0 || i + 1 >= m->n || !at->held || at[1].stage == stage || m->bytes < bytes ||
+		    (m->bytes == bytes && at[1].stage - at->stage <= length) || !may_go(o, b, at->stage, at[1].stage) ||
+		    is_listed(o->away.at, o->away.len, b, at->stage) || is_listed(o->candidate.at, o->candidate.len, b, at->stage))
+			continue;
+		*out = (Away){ .buf = b, .left = at->stage };
+		bytes = m->bytes;
+		length = at[1].stage - at->stage;
+	}
+	return bytes > 0;
+}
+
+/* Adds to found[0..MOST_SUNK) smaller plans, no slower than this one, each by at least a hundredth of all bytes; returns how many. */
+static int32_t sink(Offload *o, const Sketch *plan, Sketch *found)
+{
+	Sketch best = *plan, next;
+	int64_t noted = plan->live_bytes;
+	int32_t n = 0;
+	Away gap;
+
+	begin_at(o, plan, INT64_MAX);
+	while (n < MOST_SUNK && o->candidate.len < MOST_FAILURES && o->work < o->enough && find_held(o, find_peak(o), &gap)) {
+		vec_push(o->scratch, &o->away, gap);
+		o->work += o->t->nops + o->t->nbufs;
+		if (is_promising(o) && evaluate(o, &next) && next.live_bytes <= best.live_bytes && next.seconds <= plan->seconds) {
+			best = next;
+			if (best.live_bytes < noted - (noted + o->t->var_bytes) / 100) {
+				found[n++] = kept(o->arena, best);
+				noted = best.live_bytes;
+			}
+			continue;
+		}
+		o->away.len--;
+		vec_push(o->scratch, &o->candidate, gap);
+		lay_out(o);
+	}
+	if (n < MOST_SUNK && best.live_bytes < noted)
+		found[n++] = kept(o->arena, best);
+	o->work += o->s->work + 16 * (int64_t)o->t->nops;
+	return n;
 }
 
 static int compare_plans(const void *pa, const void *pb)
@@ -480,7 +566,7 @@ void offload_trajectory(Trajectory *tr, Arena *a, const bool *worth, int64_t hos
 			plan[many++] = k;
 	plans = many < MOST_PLANS ? many : MOST_PLANS;
 	plans = plans < affordable ? plans : (int32_t)affordable;
-	found = ARENA_ARRAY(a, 2 * plans + 1, Sketch);
+	found = ARENA_ARRAY(a, 2 * (plans + MOST_SUNK), Sketch);
 	o.run = find_runs(tr->t, a);
 	for (int32_t i = 0; i < 2 * plans; i++) {
 		int32_t k = plan[(int64_t)many * (i / 2 + 1) / plans - 1], at = i % 2 ? k - BEHIND : k;
@@ -489,6 +575,11 @@ void offload_trajectory(Trajectory *tr, Arena *a, const bool *worth, int64_t hos
 		o.enough = o.work + (WORK_SHARE * work - o.work) / (2 * plans - i);
 		if (improve(&o, &tr->plan[k], tr->plan[at > 0 ? at : 0].live_bytes, &more))
 			found[n++] = kept(a, more);
+	}
+	for (int32_t k = 0; k < tr->n; k += tr->n > 1 ? tr->n - 1 : 1) {
+		o.enough = o.work + work;
+		if (k == 0 || worth[k])
+			n += sink(&o, &tr->plan[k], &found[n]);
 	}
 	arena_free(o.scratch);
 	if (n)

@@ -205,6 +205,15 @@ static void plan_row(FILE *out, int32_t pos, const char *op, const char *value, 
 	fputc('\n', out);
 }
 
+static const char *remark(const Node *n)
+{
+	if (n->op == OP_send)
+		return "  place in host memory";
+	if (n->op == OP_fetch)
+		return "  from host memory";
+	return n->replay_of ? "  recomputed" : "";
+}
+
 static void plan_line(FILE *out, Arena *a, const Module *m, const Node *n, int i, const int32_t *last)
 {
 	const Value *v = n->res[i];
@@ -212,10 +221,7 @@ static void plan_line(FILE *out, Arena *a, const Module *m, const Node *n, int i
 	plan_row(out, n->pos, report_op(a, n), arena_printf(a, "%%%d", v->id), type_text(a, &v->type, false), v->offset,
 	         size_text(a, type_bytes(&v->type)),
 	         arena_printf(a, "%5d..%d", n->pos, last[v->id] > n->pos ? last[v->id] : n->pos),
-	         arena_printf(a, "%s%s", diag_where(m->diag, a, n->span), n->replay_of            ? "  recomputed"
-	                                                                         : n->op == OP_send  ? "  place in host memory"
-	                                                                         : n->op == OP_fetch ? "  from host memory"
-	                                                                                             : ""));
+	         arena_printf(a, "%s%s", diag_where(m->diag, a, n->span), remark(n)));
 }
 
 /* The variable that v, an operand of n or a parameter of its body, stands for. */

@@ -5,9 +5,10 @@
  *
  *     env: host -> card | inputs: host -> card | kernels, products ... | scalar outputs: card -> host
  *
- * all on one stream. Copies of values to host memory and back are on two more, one each way: behind what the first has reached when one
- * begins, and waited for by the first where it ends; the steps between go on beside it. It takes its env and inputs from a slot of pinned host memory and leaves its scalar
- * outputs there. Each segment has two slots, each with a CUDA graph, captured once by device_prepare; so a
+ * all on one stream. It takes its env and inputs from a slot of pinned host memory and leaves its scalar
+ * outputs there. Copies of values that wait in host memory are on two more streams, one each way: a copy is
+ * behind all that the first one has been given when it begins, and the first one waits for it where it
+ * ends; the steps between go on beside it. Each segment has two slots, each with a CUDA graph, captured once by device_prepare; so a
  * call fills a slot while the card still works on the other, and issues one graph a segment, one a trip.
  * It waits only for a slot that is still in use: that of two runs ago. Nothing else in a call
  * synchronises, allocates or asks the card anything.
