@@ -727,7 +727,7 @@ static bool occupy_standard_streams(void)
 int main(int argc, char **argv)
 {
 	/* Candidates come and go, each in an arena of a few MiB: its pages stay ours, instead of being taken and cleared anew. */
-	mallopt(M_MMAP_THRESHOLD, 64 << 20);
+	mallopt(M_MMAP_THRESHOLD, 32 << 20); /* the most that glibc takes */
 	mallopt(M_TRIM_THRESHOLD, 512 << 20);
 	Command c = { .arena = arena_new() };
 	const char *bad = op_table_check();
