@@ -118,11 +118,22 @@ static Line *lines_at_peak(Arena *a, const View *v, int32_t *n)
 	return line;
 }
 
+/* The lines behind those that are shown, as one. */
+static void put_others(FILE *out, Arena *a, const Line *line, int32_t n, int64_t whole)
+{
+	int64_t rest = 0;
+
+	for (int32_t i = LINES; i < n; i++)
+		rest += line[i].bytes;
+	if (n > LINES)
+		put(out, size_text(a, rest), percent((double)rest, (double)whole),
+		    arena_printf(a, "%d other line%s", n - LINES, plural(n - LINES)));
+}
+
 static void explain_lines(FILE *out, Arena *a, const View *v, const PlanSummary *s)
 {
 	int32_t n;
 	const Line *line = lines_at_peak(a, v, &n);
-	int64_t rest = 0;
 
 	fprintf(out, "\nThe lines behind it\n");
 	for (int32_t i = 0; i < n && i < LINES; i++) {
@@ -134,11 +145,7 @@ static void explain_lines(FILE *out, Arena *a, const View *v, const PlanSummary 
 		    percent((double)line[i].bytes, (double)s->arena_bytes),
 		    arena_printf(a, "%s  %s%s", where, line[i].largest->name, more));
 	}
-	for (int32_t i = LINES; i < n; i++)
-		rest += line[i].bytes;
-	if (n > LINES)
-		put(out, size_text(a, rest), percent((double)rest, (double)s->arena_bytes),
-		    arena_printf(a, "%d other line%s", n - LINES, plural(n - LINES)));
+	put_others(out, a, line, n, s->arena_bytes);
 }
 
 /* ---- replays ---- */
@@ -213,7 +220,6 @@ static void explain_moves(FILE *out, Arena *a, const View *v, const PlanSummary 
 {
 	int32_t n;
 	const Line *line;
-	int64_t rest = 0;
 
 	if (s->moved == 0)
 		return;
@@ -226,11 +232,7 @@ static void explain_moves(FILE *out, Arena *a, const View *v, const PlanSummary 
 	for (int32_t i = 0; i < n && i < LINES; i++)
 		put(out, size_text(a, line[i].bytes), percent((double)line[i].bytes, (double)s->moved_bytes),
 		    arena_printf(a, "%s  %" PRId32 " time%s", line[i].where, line[i].items, plural(line[i].items)));
-	for (int32_t i = LINES; i < n; i++)
-		rest += line[i].bytes;
-	if (n > LINES)
-		put(out, size_text(a, rest), percent((double)rest, (double)s->moved_bytes),
-		    arena_printf(a, "%d other line%s", n - LINES, plural(n - LINES)));
+	put_others(out, a, line, n, s->moved_bytes);
 }
 
 /* ---- the micro-batch ---- */

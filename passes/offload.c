@@ -133,12 +133,12 @@ static bool may_go(const Offload *o, int32_t buf, int32_t left, int32_t right)
 	       reader && reader->op != OP_output && !t->op[right].closed;
 }
 
-/* Seconds of both copies of a buffer. */
-static double copy_seconds(const Offload *o, int32_t buf)
+/* Seconds of a buffer's copies one way, of all trips. */
+static double copy_seconds(const Timeline *t, bool in, int32_t buf)
 {
-	const TBuf *b = &o->t->buf[buf];
+	const TBuf *b = &t->buf[buf];
 
-	return o->t->op[b->op].trips * (links_seconds(o->t->machine, false, b->bytes) + links_seconds(o->t->machine, true, b->bytes));
+	return t->op[b->op].trips * links_seconds(t->machine, in, b->bytes);
 }
 
 static int compare_away(const void *pa, const void *pb)
@@ -163,7 +163,7 @@ static void gather(Offload *o)
 
 			if (m->held || !may_go(o, b, m->stage, m[1].stage) || !stages_try(o->s, b, i, INT64_MAX, &e) || e.seconds >= 0)
 				continue;
-			vec_push(o->scratch, &o->candidate, ((Away){ b, m->stage, -e.seconds / copy_seconds(o, b) }));
+			vec_push(o->scratch, &o->candidate, ((Away){ b, m->stage, -e.seconds / (copy_seconds(o->t, false, b) + copy_seconds(o->t, true, b)) }));
 		}
 	if (o->candidate.len)
 		qsort(o->candidate.at, o->candidate.len, sizeof *o->candidate.at, compare_away);
@@ -271,8 +271,7 @@ static bool lay_out(Offload *o)
 	qsort(o->move.at, o->move.len, sizeof *o->move.at, by_send);
 	for (size_t k = 0; k < o->move.len; k++) {
 		Move *m = &o->move.at[k];
-		const TBuf *b = &t->buf[m->buf];
-		double seconds = t->op[b->op].trips * links_seconds(t->machine, false, b->bytes), begin = o->start[m->send];
+		double seconds = copy_seconds(t, false, m->buf), begin = o->start[m->send];
 
 		out = (out > begin ? out : begin) + seconds;
 		m->sent = first_after(o, out + SPARE * seconds);
@@ -281,8 +280,7 @@ static bool lay_out(Offload *o)
 	qsort(o->move.at, o->move.len, sizeof *o->move.at, by_need);
 	for (size_t k = 0; k < o->move.len; k++) {
 		Move *m = &o->move.at[k];
-		const TBuf *b = &t->buf[m->buf];
-		double seconds = t->op[b->op].trips * links_seconds(t->machine, true, b->bytes), end = o->start[m->fetched];
+		double seconds = copy_seconds(t, true, m->buf), end = o->start[m->fetched];
 
 		in = (in < end ? in : end) - seconds;
 		m->fetch = last_before(o, in - SPARE * seconds);
@@ -290,7 +288,6 @@ static bool lay_out(Offload *o)
 		if (m->fetch <= m->sent)
 			return false;
 	}
-	qsort(o->move.at, o->move.len, sizeof *o->move.at, by_send);
 	return true;
 }
 
