@@ -13,7 +13,7 @@ GEN_SRC := $(B)/frontend/parser.c $(B)/frontend/scanner.c $(B)/frontend/std_dl.c
 # The runtime is built twice: for the CPU, and for NVIDIA cards without OpenMP and oneDNN (and without CUDA: that is
 # opened when a trainer starts).
 CPU_SRC  := runtime/dev_cpu.c runtime/prim_dnnl.c runtime/narrow.c
-CUDA_SRC := runtime/dev_cuda.c runtime/dev_cuda_run.c runtime/cuda_api.c runtime/prim_cublas.c
+CUDA_SRC := runtime/dev_cuda.c runtime/dev_cuda_run.c runtime/dev_cuda_link.c runtime/cuda_api.c runtime/prim_cublas.c
 RT_SRC   := $(filter-out $(CUDA_SRC),$(wildcard runtime/*.c))
 RT_CUDA_SRC := $(filter-out $(CPU_SRC),$(wildcard runtime/*.c))
 # Device text of the back end `cuda`.

@@ -77,26 +77,55 @@ static char *read_file(Arena *a, const char *path, size_t *len)
 	return text.at;
 }
 
-/* --machine: a built-in profile by name, or a file. Without it: that of --arch; else what --calibrate has stored, else
+/* Reads a profile; false after a message. */
+static bool read_machine(Command *c, const char *path, const Machine **m)
+{
+	size_t len;
+	char *text = read_file(c->arena, path, &len);
+
+	return text && (*m = machine_parse(c->arena, path, text, stderr)) != NULL;
+}
+
+/* Whether a stored profile of a card is of one that this is compiled for. */
+static bool is_of_arch(const Command *c, const Machine *m)
+{
+	const char *of = m->card ? strrchr(m->card, ' ') : NULL, *arch = of ? backend_arch_for(c->arena, c->backend, of + 1) : NULL;
+
+	return !of || !c->o.arch || (arch && strcmp(arch, c->o.arch) == 0);
+}
+
+/* The profile without --machine: what --calibrate has stored for the target, of a card where it is one of --arch; else that of --arch, or
  * generic-cpu. False after a message. */
+static bool choose_default_machine(Command *c, const Machine **m)
+{
+	bool card = c->backend->archs != NULL;
+	const char *path = machine_path(c->arena, card), *arch = card ? backend_machine(c->arena, c->backend, c->o.arch) : "generic-cpu";
+
+	*m = NULL;
+	if (path && access(path, F_OK) == 0 && !read_machine(c, path, m))
+		return false;
+	if (!*m || (card && !is_of_arch(c, *m)))
+		*m = machine_builtin(c->arena, arch);
+	return true;
+}
+
+/* --machine: a built-in profile by name, or a file. False after a message. */
 static bool choose_machine(Command *c)
 {
-	const char *arch = c->o.arch ? backend_machine(c->arena, c->backend, c->o.arch) : NULL;
-	const char *told = c->o.machine ? c->o.machine : arch, *path = told ? told : machine_path(c->arena);
+	const char *told = c->o.machine;
 	const Machine *m = told ? machine_builtin(c->arena, told) : NULL;
-	char *text;
-	size_t len;
 
-	if (!m && path && access(path, F_OK) == 0) {
-		text = read_file(c->arena, path, &len);
-		if (!text || !(m = machine_parse(c->arena, path, text, stderr)))
-			return false;
-	} else if (!m && told) {
+	if (told && !m && access(told, F_OK) != 0) {
 		usage_error("--machine: there is no profile '%s' (a file, or one of: %s)", told, machine_names(c->arena));
 		return false;
-	} else if (!m) {
-		m = machine_builtin(c->arena, "generic-cpu");
 	}
+	if (told && !m && !read_machine(c, told, &m))
+		return false;
+	if (!told && !choose_default_machine(c, &m))
+		return false;
+	if (!c->o.quiet && machine_is_card(m) != (c->backend->archs != NULL))
+		fprintf(stderr, "dlc: warning: the profile '%s' is of a %s: predicted times are not those of target %s\n", m->name,
+		        machine_is_card(m) ? "card" : "processor", c->o.target);
 	c->cx.machine = machine_with_threads(c->arena, m, c->o.threads);
 	return true;
 }
@@ -426,7 +455,7 @@ static int build(Command *c)
 	BuildOptions b = { .output = trainer_path(c), .model_path = c->o.input, .arch = c->o.arch,
 		           .json = plan_json(c), .fingerprint = report_fingerprint(c->arena, c->module),
 		           .budget_bytes = c->o.plan.budget, .micro_batch = c->summary.micro_batch,
-		           .threads = c->o.threads, .cc = c->o.cc, .keep_sources = c->o.keep_sources, .debug = c->o.debug };
+		           .threads = c->o.threads, .apart = c->o.calibrate, .cc = c->o.cc, .keep_sources = c->o.keep_sources, .debug = c->o.debug };
 	const Section *train = ir_find_section(c->module, "train", "");
 
 	b.seed = c->o.front.seed ? c->o.front.seed : (uint64_t)ir_setting_num(train, "seed", 1);
@@ -583,7 +612,8 @@ static const Module *build_measured(void *ctx, const CalibrateModel *m)
 	c.o.input = "calibrate.dl";
 	c.o.output = m->path;
 	c.o.quiet = true;
-	c.o.front = (FrontOptions){ .defines = m->defines, .ndefines = m->ndefines };
+	c.o.front = (FrontOptions){ .defines = m->defines, .ndefines = m->ndefines, .precision = m->precision };
+	c.cx.precision = m->precision;
 	c.o.plan = (PlannerOptions){ .budget = INT64_MAX, .micro_batch = m->micro_batch, .recompute = true,
 		                     .optimizer_in_backward = -1, .allow_microbatch_stats = true, .max_slowdown = 10 };
 	c.cx.facts = 0;
@@ -608,23 +638,50 @@ static void make_folders(Command *c, const char *path)
 		mkdir(arena_strndup(c->arena, path, (size_t)(s - path)), 0777);
 }
 
+/* The card that is to be measured, and --arch where it was not given. False after a message. */
+static bool find_card(Command *c, CalibrateCard *out)
+{
+	BackendCard card;
+
+	if (!c->backend->card(&card, c->o.device > 0 ? c->o.device : 0, "--calibrate", c->diag))
+		return false;
+	if (!c->o.arch && !(c->o.arch = backend_arch_for(c->arena, c->backend, card.arch))) {
+		fprintf(stderr, "dlc: --calibrate: %s is of generation %s: dlc compiles for %s\n", card.name, card.arch, c->backend->archs);
+		return false;
+	}
+	*out = (CalibrateCard){ .name = arena_strdup(c->arena, card.name), .arch = arena_strdup(c->arena, card.arch), .arena_bytes = card.arena_bytes,
+		                .number = c->o.device > 0 ? c->o.device : 0, .cache_bytes = (double)card.cache_bytes };
+	return true;
+}
+
+/* That the profile can be stored there. */
+static bool prepare_place(Command *c, const char *path)
+{
+	if (strcmp(path, "-") == 0)
+		return true;
+	if (path[0])
+		make_folders(c, path);
+	return check_place(c, path, "--machine-file");
+}
+
 /* --calibrate: measures, stores the profile and shows it. */
 static int measure_machine(Command *c)
 {
-	const char *path = c->o.machine_file ? c->o.machine_file : machine_path(c->arena);
-	const Machine *prior = machine_builtin(c->arena, "generic-cpu");
+	bool on_card = c->backend->card != NULL;
+	const char *path = c->o.machine_file ? c->o.machine_file : machine_path(c->arena, on_card);
+	CalibrateCard card;
+	CalibrateOptions o = { .threads = c->o.threads, .card = on_card ? &card : NULL, .quick = c->o.quick, .quiet = c->o.quiet,
+		               .build = build_measured, .ctx = c, .err = stderr };
 	int code;
 
 	if (!path)
-		return usage_error("--calibrate: neither DLC_PROFILE nor HOME says where to store the profile (--machine-file FILE)");
-	if (strcmp(path, "-") != 0) {
-		if (path[0])
-			make_folders(c, path);
-		if (!check_place(c, path, "--machine-file"))
-			return EXIT_USAGE;
-	}
-	c->cx.machine = machine_with_threads(c->arena, prior, c->o.threads);
-	c->cx.machine = calibrate(c->arena, prior, c->o.threads, build_measured, c, c->o.quiet, stderr);
+		return usage_error("--calibrate: neither %s nor HOME says where to store the profile (--machine-file FILE)",
+		                   on_card ? "DLC_CARD_PROFILE" : "DLC_PROFILE");
+	if ((on_card && !find_card(c, &card)) || !prepare_place(c, path))
+		return EXIT_USAGE;
+	o.prior = machine_builtin(c->arena, on_card ? backend_machine(c->arena, c->backend, c->o.arch) : "generic-cpu");
+	c->cx.machine = machine_with_threads(c->arena, o.prior, c->o.threads);
+	c->cx.machine = calibrate(c->arena, &o);
 	if (!c->cx.machine)
 		return EXIT_USAGE;
 	code = write_file(c, path, write_machine);
@@ -651,12 +708,18 @@ static int pack(Command *c)
 /* --mem-budget auto */
 static bool choose_budget(Command *c)
 {
-	if (!c->backend->free_bytes) {
+	BackendCard card;
+
+	if (!c->backend->card) {
 		usage_error("--mem-budget auto: plans for the free memory of a card (--target cuda), not of target %s", c->o.target);
 		return false;
 	}
-	c->o.plan.budget = c->backend->free_bytes(c->diag);
-	return c->o.plan.budget >= 0;
+	if (!c->backend->card(&card, c->o.device > 0 ? c->o.device : 0, "--mem-budget auto", c->diag)) {
+		diag_hint(c->diag, "it plans for the memory of a card in this machine; for another one say how much that has, as 80G");
+		return false;
+	}
+	c->o.plan.budget = card.arena_bytes;
+	return true;
 }
 
 /* What passes know of the command line and of the back end. */

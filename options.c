@@ -18,6 +18,7 @@ static const char usage_text[] =
 	"usage: dlc MODEL.dl [--mem-budget SIZE] [-o FILE] [options]      compiles a trainer that stays inside SIZE bytes\n"
 	"       dlc GRAPH.ir [options]                                    the same from IR text ('-': standard input)\n"
 	"       dlc --calibrate [--machine-file FILE] [--threads N]       measures this machine; predicted times are then of it\n"
+	"       dlc --calibrate --target cuda [--device N] [--quick]      measures its NVIDIA card, and the link to host memory\n"
 	"       dlc --pack FILE.csv [--capacity SIZE] [--seconds S]       places live ranges (id,lower,upper,size), adds 'offset'\n"
 	"\n"
 	"plan:     --mem-budget SIZE   of the arena, where all of training lies: 4G, 512M, 1.5GiB, 4GB, 4096 (default: unlimited)\n"
@@ -38,6 +39,7 @@ static const char usage_text[] =
 	"          --svg FILE          memory over time as a picture    --report FILE.html  a page with everything\n"
 	"          --quiet\n"
 	"          --target cpu|cuda   --arch sm_90 (cuda: or sm_80 sm_86 sm_89 sm_100 sm_120)\n"
+	"          --device N          the card that --mem-budget auto and --calibrate ask, counted from 0 (cuda)\n"
 	"inspect:  --emit=ir|dot|plan|launches|c|cuda    --stop-after=PASS    --passes=LIST    --check-plan\n"
 	"          --print-after=PASS  --print-after-all  --print-changed  --time-passes  --verify-each\n"
 	"          --list-passes  --list-ops  --version  --help\n";
@@ -107,7 +109,7 @@ enum {
 	O_BUDGET = 256, O_MIN_BUDGET, O_MICRO, O_CHUNKS, O_NO_RECOMPUTE, O_NO_EPILOGUES, O_NO_OFFLOAD, O_HOST_MEM, O_IN_BACKWARD, O_ALLOW_STATS, O_SLOWDOWN, O_MACHINE, O_THREADS,
 	O_PRECISION, O_SEED, O_NO_BUILD, O_KEEP, O_DEBUG, O_JSON, O_QUIET, O_EMIT, O_STOP, O_PASSES, O_CHECK, O_PRINT_AFTER,
 	O_PRINT_ALL, O_PRINT_CHANGED, O_TIME, O_VERIFY, O_LIST_PASSES, O_LIST_OPS, O_VERSION, O_HELP, O_TARGET, O_ARCH,
-	O_CALIBRATE, O_MACHINE_FILE, O_PACK, O_CAPACITY, O_SECONDS,
+	O_CALIBRATE, O_MACHINE_FILE, O_DEVICE, O_QUICK, O_PACK, O_CAPACITY, O_SECONDS,
 	O_CURVE, O_EXPLAIN, O_SVG, O_REPORT
 };
 
@@ -125,7 +127,7 @@ static const struct option long_options[] = {
 	{ "print-changed", 0, 0, O_PRINT_CHANGED }, { "time-passes", 0, 0, O_TIME }, { "verify-each", 0, 0, O_VERIFY },
 	{ "list-passes", 0, 0, O_LIST_PASSES }, { "list-ops", 0, 0, O_LIST_OPS }, { "version", 0, 0, O_VERSION },
 	{ "help", 0, 0, O_HELP }, { "target", 1, 0, O_TARGET }, { "arch", 1, 0, O_ARCH }, { "pack", 1, 0, O_PACK }, { "calibrate", 0, 0, O_CALIBRATE },
-	{ "machine-file", 1, 0, O_MACHINE_FILE },
+	{ "machine-file", 1, 0, O_MACHINE_FILE }, { "device", 1, 0, O_DEVICE }, { "quick", 0, 0, O_QUICK },
 	{ "capacity", 1, 0, O_CAPACITY }, { "seconds", 1, 0, O_SECONDS },
 	{ "curve", 0, 0, O_CURVE }, { "explain", 0, 0, O_EXPLAIN }, { "svg", 1, 0, O_SVG }, { "report", 1, 0, O_REPORT },
 	{ 0, 0, 0, 0 },
@@ -201,6 +203,12 @@ static bool set_option(Options *o, int opt, const char *arg)
 	case O_ARCH: o->arch = arg; return true;
 	case O_PACK: o->pack = arg; return true;
 	case O_CALIBRATE: o->calibrate = true; return true;
+	case O_QUICK: o->quick = true; return true;
+	case O_DEVICE:
+		if (!parse_count("device", arg, 0, 1023, &n))
+			return false;
+		o->device = (int)n;
+		return true;
 	case O_MACHINE_FILE: o->machine_file = arg; return true;
 	case O_CAPACITY: return parse_bytes("capacity", arg, &o->capacity);
 	case O_SECONDS: return parse_number("seconds", arg, 0, &o->seconds);
@@ -239,7 +247,7 @@ static int check_target(Options *o)
 		return usage_error("--target: '%s' is not built in (%s are)", o->target, backend_names());
 	if (o->arch && !b->archs)
 		return usage_error("--arch: target %s builds for the machine at hand", o->target);
-	if (!o->arch && b->archs)
+	if (!o->arch && b->archs && !o->calibrate) /* else it is the card's */
 		o->arch = arena_strndup(o->arena, b->archs, strcspn(b->archs, ","));
 	if (o->arch && !backend_machine(o->arena, b, o->arch))
 		return usage_error("--arch: expected one of %s, got '%s'", b->archs, o->arch);
@@ -247,9 +255,8 @@ static int check_target(Options *o)
 		return usage_error("--emit=%s: target %s has --emit=%s", o->emit, o->target, b->source);
 	if (o->emit && strcmp(o->emit, "launches") == 0 && !b->print_launches)
 		return usage_error("--emit=launches: target %s starts nothing on a device", o->target);
-	if (o->calibrate && b->archs)
-		return usage_error("--calibrate measures this machine's processor: there are profiles for target %s (--machine)",
-		                   o->target);
+	if (o->device >= 0 && (!b->card || !(o->calibrate || o->auto_budget)))
+		return usage_error("--device: the card that --mem-budget auto or --calibrate asks, of --target cuda; a trainer has a --device of its own");
 	return -1;
 }
 
@@ -281,6 +288,8 @@ static int check_uses(const Options *o)
 		return usage_error("--emit: with --curve there is no plan to print");
 	if (o->pack && o->plan.budget != INT64_MAX)
 		return usage_error("--mem-budget: what --pack places has a --capacity");
+	if (o->quick && !o->calibrate)
+		return usage_error("--quick: of --calibrate alone");
 	if (!o->pack && o->capacity > 0)
 		return usage_error("--capacity: of --pack alone; a plan has a --mem-budget");
 	if (!o->pack && o->seconds >= 0)
@@ -315,7 +324,7 @@ int read_options(Options *o, Arena *a, int argc, char **argv)
 	int opt;
 
 	opterr = 0; /* messages are ours */
-	*o = (Options){ .arena = a, .target = "cpu", .seconds = -1 };
+	*o = (Options){ .arena = a, .target = "cpu", .seconds = -1, .device = -1 };
 	o->plan = (PlannerOptions){ .budget = INT64_MAX, .recompute = true, .offload = true, .host_bytes = INT64_MAX,
 	                            .optimizer_in_backward = -1, .max_slowdown = 10 };
 	while ((opt = getopt_long(argc, argv, ":o:D:h", long_options, NULL)) != -1) {

@@ -20,7 +20,8 @@ typedef struct Options {
 	FrontOptions front;
 	PlannerOptions plan;  /* the budget is not set where it is `auto` */
 	int threads;
-	bool auto_budget, calibrate, no_build, no_epilogues, min_budget, curve, explain, check_plan, keep_sources, debug, quiet;
+	int device; /* -1: not given, the first */
+	bool auto_budget, calibrate, quick, no_build, no_epilogues, min_budget, curve, explain, check_plan, keep_sources, debug, quiet;
 	bool print_after_all, print_changed, time_passes, verify_each;
 } Options;
 

@@ -1,6 +1,7 @@
 /* The back ends by name, and what they can do. */
 #include "backend.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "cpu.h"
@@ -76,7 +77,7 @@ static const Backend backends[] = {
 	  cpu_workspace, accumulates, NULL, NULL, true, false, false, NULL, NULL, "c", cpu_emit, NULL, NULL, NULL, cpu_build },
 	{ "cuda", "generated CUDA C, compiled by NVRTC; products by cuBLASLt", fusable, cuda_workspace, accumulates, cuda_epilogue, cuda_sums_beside_rows, true, true, true,
 	  "sm_90, sm_80, sm_86, sm_89, sm_100, sm_120", "h200, a100, rtx4090, rtx4090, h200, rtx4090", "cuda", cuda_emit,
-	  cuda_launches, cuda_print_launches, cuda_free_bytes, cuda_build },
+	  cuda_launches, cuda_print_launches, cuda_card, cuda_build },
 };
 
 const Backend *backend_find(const char *name)
@@ -104,4 +105,19 @@ const char *backend_machine(Arena *a, const Backend *b, const char *arch)
 		if (strcmp(x, arch) == 0)
 			return entry(a, b->machines, i);
 	return NULL;
+}
+
+/* "sm_90" as 90; 0 where it is none. */
+static int arch_number(const char *arch)
+{
+	return strncmp(arch, "sm_", 3) == 0 ? atoi(arch + 3) : 0;
+}
+
+const char *backend_arch_for(Arena *a, const Backend *b, const char *card)
+{
+	const char *best = NULL, *x;
+	for (int i = 0; b->archs && (x = entry(a, b->archs, i)); i++)
+		if (arch_number(x) <= arch_number(card) && (!best || arch_number(x) > arch_number(best)))
+			best = x;
+	return best;
 }

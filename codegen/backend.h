@@ -18,8 +18,17 @@ typedef struct BuildOptions {
 	const char *cc;          /* C compiler command; NULL: $CC or "cc" */
 	const char *runtime_dir; /* where libdlrt.a and plan.h are */
 	bool keep_sources;       /* leaves kernels.c and plan.c beside the executable */
+	bool apart;              /* a launch for each node, so that times are those of nodes: none of several that are equal */
 	bool debug;              /* -O1 -g and sanitizer-friendly kernels */
 } BuildOptions;
+
+/* The device of this machine. */
+typedef struct BackendCard {
+	char name[128], arch[16];    /* "NVIDIA H200", "sm_90" */
+	int64_t free_bytes, total_bytes;
+	int64_t arena_bytes;         /* of the free ones, what an arena may have */
+	int64_t cache_bytes;         /* 0: not known */
+} BackendCard;
 
 typedef struct Backend {
 	const char *name, *doc;
@@ -44,8 +53,8 @@ typedef struct Backend {
 	const char *(*launches)(Arena *a, const Module *m, const char *arch);
 	/* The same as a table for people, a line for each step (--emit=launches). False after diagnostics; NULL as above. */
 	bool (*print_launches)(FILE *out, const Module *m, const char *arch);
-	/* Bytes that an arena may have on the device of this machine; -1 after diagnostics. NULL: there is none to ask. */
-	int64_t (*free_bytes)(Diag *diag);
+	/* Asks card number `number` of this machine; false after a diagnostic that begins with `what`. NULL: there is none to ask. */
+	bool (*card)(BackendCard *card, int number, const char *what, Diag *diag);
 	/* Writes the executable, under a temporary name first; false after diagnostics, nothing left behind. */
 	bool (*build)(const Module *m, const BuildOptions *o);
 } Backend;
@@ -54,5 +63,7 @@ const Backend *backend_find(const char *name); /* NULL when unknown */
 const char *backend_names(void);               /* "cpu, cuda" */
 /* The machine profile of one of its processors; NULL where it does not build for that one. */
 const char *backend_machine(Arena *a, const Backend *b, const char *arch);
+/* Which of its processors to build for where the card is of architecture `card` ("sm_103": "sm_100"); NULL where it builds for none as old. */
+const char *backend_arch_for(Arena *a, const Backend *b, const char *card);
 
 #endif

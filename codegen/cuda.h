@@ -27,7 +27,7 @@ bool cuda_sums_beside_rows(int64_t rows, int64_t length, int sums);
 const char *cuda_launches(Arena *a, const Module *m, const char *arch);
 bool cuda_print_launches(FILE *out, const Module *m, const char *arch);
 /* backend.h */
-int64_t cuda_free_bytes(Diag *diag);
+bool cuda_card(BackendCard *card, int number, const char *what, Diag *diag);
 bool cuda_build(const Module *m, const BuildOptions *o);
 bool cuda_emit(FILE *out, const Module *m, const BuildOptions *o);
 

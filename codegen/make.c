@@ -199,7 +199,10 @@ static bool make_all(Make *k, Emit *e)
 bool make_trainer(const Module *m, const BuildOptions *o, const Recipe *r)
 {
 	Arena *a = arena_new();
-	Emit *e = emit_module(a, m, r->printer, o->arch);
+	KernelPrinter printer = *r->printer;
+	if (o->apart)
+		printer.group = NULL;
+	Emit *e = emit_module(a, m, &printer, o->arch);
 	const char *cc = o->cc ? o->cc : getenv("CC");
 	Make k = { .a = a, .m = m, .o = o, .cc = cc && *cc ? cc : "cc", .objects = "", .recipe = r };
 	bool ok = e != NULL;

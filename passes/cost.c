@@ -530,6 +530,13 @@ bool cost_units(const Node *n, const Machine *m, double unit[MACHINE_COSTS])
 	return true;
 }
 
+void cost_copy_units(const Machine *m, double bytes, double unit[MACHINE_COSTS])
+{
+	memset(unit, 0, MACHINE_COSTS * sizeof *unit);
+	unit[COST_kernel] = 1;
+	add_bytes(unit, m, 2 * bytes, 2 * bytes, m->threads);
+}
+
 double cost_seconds(const Node *n, const Machine *m)
 {
 	double unit[MACHINE_COSTS], sum[3] = { 0 };

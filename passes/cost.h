@@ -19,4 +19,7 @@ bool cost_is_simple(OpCode op);
  * seconds itself (`opaque`). */
 bool cost_units(const Node *n, const Machine *m, double unit[MACHINE_COSTS]);
 
+/* The same of a copy of so many bytes within a card's memory, one of a row of equal ones. */
+void cost_copy_units(const Machine *m, double bytes, double unit[MACHINE_COSTS]);
+
 #endif

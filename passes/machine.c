@@ -2,6 +2,7 @@
  *
  *     dlc machine profile 1
  *     name workstation
+ *     card NVIDIA H200, sm_90 # of a card that was measured
  *     threads 8
  *     own_cache 1310720
  *     ...
@@ -122,11 +123,12 @@ static bool read_line(Reader *r, char *line)
 	value += strspn(value, " \t");
 	if (!*value)
 		return fail(r, "'%s' has no value", line);
-	if (strcmp(line, "name") != 0)
+	const char **text = strcmp(line, "name") == 0 ? &r->m->name : strcmp(line, "card") == 0 ? &r->m->card : NULL;
+	if (!text)
 		return read_number(r, line, value);
-	if (r->m->name)
-		return fail(r, "'name' is there twice");
-	r->m->name = value;
+	if (*text)
+		return fail(r, "'%s' is there twice", line);
+	*text = value;
 	return true;
 }
 
@@ -215,19 +217,27 @@ const Machine *machine_with_threads(Arena *a, const Machine *m, int threads)
 	Machine *copy = ARENA_NEW(a, Machine);
 
 	*copy = *m;
-	copy->threads = m->fork_work > 0 ? threads : m->threads;
+	copy->threads = machine_is_card(m) ? m->threads : threads;
 	return copy;
 }
 
-const char *machine_path(Arena *a)
+bool machine_is_card(const Machine *m)
 {
-	const char *told = getenv("DLC_PROFILE"), *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+	return m->fork_work <= 0;
+}
+
+const char *machine_path(Arena *a, bool card)
+{
+	const char *processor = getenv("DLC_PROFILE"), *told = card ? getenv("DLC_CARD_PROFILE") : processor;
+	const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME"), *file = card ? "card.profile" : "machine.profile";
 
 	if (told)
 		return *told ? told : NULL;
+	if (card && processor && !*processor)
+		return NULL;
 	if (config && config[0] == '/')
-		return arena_printf(a, "%s/dlc/machine.profile", config);
-	return home && home[0] == '/' ? arena_printf(a, "%s/.config/dlc/machine.profile", home) : NULL;
+		return arena_printf(a, "%s/dlc/%s", config, file);
+	return home && home[0] == '/' ? arena_printf(a, "%s/.config/dlc/%s", home, file) : NULL;
 }
 
 /* ---- writing ---- */
@@ -238,6 +248,10 @@ void machine_print(FILE *out, const Machine *m)
 		                   m->link_out, m->link_in, m->link_delay };
 
 	fprintf(out, "%s\nname %s\n", header, m->name);
+	if (m->card)
+		fprintf(out, "card %s\n", m->card);
+	if (m->prior)
+		fprintf(out, "# Measured by dlc --calibrate. No time told about costs marked (%s): they are of that built-in profile.\n", m->prior);
 	for (int i = 0; i < KEYS; i++)
 		if (key[i] > 0 || !keys[i].optional)
 			fprintf(out, "%-16s %-12.9g # %s\n", keys[i].name, key[i], keys[i].doc);
@@ -246,6 +260,8 @@ void machine_print(FILE *out, const Machine *m)
 		const MachineRow *row = &machine_rows[i];
 
 		fprintf(out, "%-16s %-12.6g # ", row->name, m->ns[i]);
+		if (m->prior && m->kept[i])
+			fprintf(out, "(%s) ", m->prior);
 		if (row->per[0] && m->ns[i] > 0)
 			fprintf(out, "%.3g G%s/s%s: ", 1 / m->ns[i], row->per, row->group == COST_FIXED ? "" : " a thread");
 		fprintf(out, "%s\n", row->doc);

@@ -23,6 +23,9 @@ extern const MachineRow machine_rows[MACHINE_COSTS];
 
 struct Machine {
 	const char *name;
+	const char *card;     /* "NVIDIA H200, sm_90": the card it was measured on; NULL: of a processor, or from a data sheet */
+	const char *prior;    /* of one that is being written: the built-in profile that costs are from which no time told about; NULL: none are */
+	bool kept[MACHINE_COSTS]; /* which these are */
 	int threads;          /* that work at one time, where there is enough to do; a GPU is one */
 	int measured_threads; /* that shared the memory when it was measured: more get no more of it */
 	double own_cache;     /* bytes of a processor's own cache */
@@ -39,9 +42,12 @@ struct Machine {
 const Machine *machine_builtin(Arena *a, const char *name);
 /* All their names, "a, b, c"; in the arena. */
 const char *machine_names(Arena *a);
-/* Where a calibrated profile lies: $DLC_PROFILE, else dlc/machine.profile in $XDG_CONFIG_HOME or ~/.config; NULL where
- * the environment names no place. Whether there is one is another question. */
-const char *machine_path(Arena *a);
+/* Where a calibrated profile lies: $DLC_PROFILE, else dlc/machine.profile in $XDG_CONFIG_HOME or ~/.config; of a card
+ * $DLC_CARD_PROFILE, else dlc/card.profile there, unless DLC_PROFILE is empty. NULL where the environment names no place. Whether there is
+ * one is another question. */
+const char *machine_path(Arena *a, bool card);
+/* Whether it is of a card, which does not know threads. */
+bool machine_is_card(const Machine *m);
 
 /* The profile of a text; NULL after a diagnostic about `path` on `err` ("file.profile:7: ..."). */
 const Machine *machine_parse(Arena *a, const char *path, const char *text, FILE *err);

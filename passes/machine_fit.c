@@ -4,6 +4,8 @@
  * to where it was. What the weights depend on is known once there is a solution; so: guess, solve, guess again. Where
  * arithmetic and traffic overlap, that goes for the larger of the two as well. A solution under the bound 0 is found by going through the
  * costs one at a time (coordinate descent, which converges for a convex quadratic).
+ * A cost that was 0 stays 0: a machine of that kind has none (products on a card need no packing), and what is left of a time must not
+ * end up there.
  * Samples far off the prediction count less (Huber's weights): something else ran in between. */
 #include "machine_fit.h"
 
@@ -85,7 +87,7 @@ static void solve(Fit *f, Machine *m)
 	double x[MACHINE_COSTS];
 
 	for (int i = 0; i < MACHINE_COSTS; i++)
-		x[i] = m->ns[i] / f->prior[i];
+		x[i] = f->prior[i] > 0 ? m->ns[i] / f->prior[i] : 0;
 	for (int sweep = 0; sweep < SWEEPS; sweep++)
 		for (int i = 0; i < MACHINE_COSTS; i++) {
 			double r = f->right[i];
@@ -116,8 +118,12 @@ double machine_fit(Arena *a, Machine *m, const MachineSample *s, int n)
 
 	f->s = s;
 	f->n = n;
-	for (int i = 0; i < MACHINE_COSTS; i++)
-		f->prior[i] = m->ns[i] > 0 ? m->ns[i] : 1;
+	for (int i = 0; i < MACHINE_COSTS; i++) {
+		f->prior[i] = m->ns[i];
+		m->kept[i] = true;
+		for (int k = 0; k < n && m->kept[i] && m->ns[i] > 0; k++)
+			m->kept[i] = s[k].unit[i] <= 0;
+	}
 	for (int k = 0; k < n; k++)
 		f->total += s[k].weight;
 	for (int round = 0; round < ROUNDS; round++) {
@@ -125,4 +131,52 @@ double machine_fit(Arena *a, Machine *m, const MachineSample *s, int n)
 		solve(f, m);
 	}
 	return error_of(f, m);
+}
+
+/* ---- links ---- */
+
+/* Sums over one way's samples, each weighted by 1 / seconds^2: of 1, bytes, bytes^2, seconds, bytes * seconds. */
+typedef struct LinkSums {
+	double one, b, bb, s, bs;
+} LinkSums;
+
+static LinkSums link_sums(const LinkSample *s, int n, bool in)
+{
+	LinkSums sum = { 0 };
+
+	for (int i = 0; i < n; i++) {
+		double w = 1 / (s[i].seconds * s[i].seconds);
+
+		if (s[i].in != in || !(s[i].seconds > 0))
+			continue;
+		sum.one += w;
+		sum.b += w * s[i].bytes;
+		sum.bb += w * s[i].bytes * s[i].bytes;
+		sum.s += w * s[i].seconds;
+		sum.bs += w * s[i].bytes * s[i].seconds;
+	}
+	return sum;
+}
+
+/* The delay of a line through one way's samples; not below 0. */
+static double link_delay(const LinkSums *x)
+{
+	double det = x->one * x->bb - x->b * x->b, delay = (x->s * x->bb - x->b * x->bs) / det;
+
+	return det > 0 && delay > 0 ? delay : 0;
+}
+
+/* A profile has one delay for both ways: their mean; then each way's rate under it. */
+bool machine_fit_links(Machine *m, const LinkSample *s, int n)
+{
+	LinkSums out = link_sums(s, n, false), in = link_sums(s, n, true);
+	double delay = (link_delay(&out) + link_delay(&in)) / 2;
+	double out_byte = (out.bs - delay * out.b) / out.bb, in_byte = (in.bs - delay * in.b) / in.bb;
+
+	if (!(out_byte > 0) || !(in_byte > 0))
+		return false;
+	m->link_out = 1 / out_byte;
+	m->link_in = 1 / in_byte;
+	m->link_delay = 1e9 * delay;
+	return true;
 }

@@ -10,7 +10,7 @@ enum { MAX_DATA_OPTIONS = 32 };
 typedef struct Options {
 	int64_t steps, eval_every, save_every, keep, early_stop, threads, device, length, top_k;
 	double temperature;
-	bool has_seed, save_best, check_memory, check_nan, no_shuffle, quiet, json, init_partial, merge, adapters;
+	bool has_seed, save_best, check_memory, check_nan, no_shuffle, quiet, json, init_partial, merge, adapters, links;
 	uint64_t seed;
 	const char *init, *out, *resume, *metrics, *output, *split, *prompt, *tensorboard, *trace, *init_map, *init_adapters;
 	DataOverride data[MAX_DATA_OPTIONS];
@@ -26,6 +26,7 @@ int command_export(const Plan *plan, const Options *o);
 int command_info(const Plan *plan, const Options *o);
 int command_bench(const Plan *plan, const Options *o);
 int command_profile(const Plan *plan, const Options *o);
+int command_links(const Plan *plan, const Options *o); /* profile --links */
 
 /* Prints a failure ("error: ...") and gives its exit code. */
 int report(const Fail *f);

@@ -5,6 +5,9 @@
  * optimizer steps is shown: what else the machine does disturbs single runs. The table adds up what
  * has one name.
  *
+ * A device that takes several calls at once runs a step in fewer pieces where no clock is read: as many steps again show how long it
+ * takes then, at full speed.
+ *
  * A trace is one more step, with each run of each step of the plan as an event of Chrome's trace format (ph "X", in
  * microseconds), for chrome://tracing, Perfetto and others. Where a device knows no starts, the steps of the plan stand one
  * behind the other, each with the time of all its runs. */
@@ -34,6 +37,7 @@ typedef struct Profile {
 	RunTime *times; /* of one optimizer step */
 	float *seconds; /* [plan step][optimizer step], of one run */
 	double *whole;  /* [optimizer step] */
+	double full_speed; /* seconds of one at full speed; 0: not another thing than `whole` */
 	Row *row;       /* one for each plan step */
 } Profile;
 
@@ -114,6 +118,26 @@ static bool measure(Profile *p, Trainer *t, Fail *f)
 	return true;
 }
 
+/* The median of as many steps without a clock between. */
+static bool measure_full_speed(Profile *p, Trainer *t, Fail *f)
+{
+	StepResult r;
+	double *seconds = calloc((size_t)p->steps, sizeof *seconds);
+	int64_t last = t->state.step + PROFILE_WARM_UP + p->steps;
+	bool ok = seconds || fail(f, EXIT_FILES, "out of memory");
+	for (int64_t s = -PROFILE_WARM_UP; s < p->steps && ok; s++) {
+		ok = trainer_advance(t, last, &r, NULL, f);
+		if (ok && s >= 0)
+			seconds[s] = r.seconds;
+	}
+	if (ok) {
+		qsort(seconds, (size_t)p->steps, sizeof *seconds, by_whole);
+		p->full_speed = seconds[p->steps / 2];
+	}
+	free(seconds);
+	return ok;
+}
+
 static double sum_predicted(const Profile *p)
 {
 	double sum = 0;
@@ -125,9 +149,10 @@ static double sum_predicted(const Profile *p)
 static void print_json(const Profile *p, int threads)
 {
 	const char *between = "";
-	printf("{\"step_seconds_median\":%.9g,\"step_seconds_predicted\":%.9g,\"threads\":%d,"
-	       "\"steps\":[",
-	       p->whole[p->steps / 2], sum_predicted(p), threads);
+	printf("{\"step_seconds_median\":%.9g,\"step_seconds_predicted\":%.9g,", p->whole[p->steps / 2], sum_predicted(p));
+	if (p->full_speed > 0)
+		printf("\"step_seconds_full_speed\":%.9g,", p->full_speed);
+	printf("\"threads\":%d,\"steps\":[", threads);
 	for (int i = 0; i < p->func->nsteps; i++) {
 		const Row *r = &p->row[i];
 		printf("%s\n{\"name\":", between);
@@ -181,8 +206,11 @@ static void print_text(Profile *p, const char *device)
 	n = group(p->row, n);
 	for (int i = 0; i < n; i++)
 		all += p->row[i].measured;
-	printf("step: %.3f ms, predicted %.3f ms (median of %" PRId64 " steps, %s)\n\n",
+	printf("step: %.3f ms, predicted %.3f ms (median of %" PRId64 " steps, %s)\n",
 	       1e3 * whole, 1e3 * predicted, p->steps, device);
+	if (p->full_speed > 0)
+		printf("at full speed, without a clock between the steps of the plan: %.3f ms\n", 1e3 * p->full_speed);
+	printf("\n");
 	printf("   runs    share   measured  predicted  step of the plan\n");
 	for (int i = 0; i < n; i++) {
 		const Row *r = &p->row[i];
@@ -276,6 +304,8 @@ int command_profile(const Plan *plan, const Options *o)
 	Fail f = { 0 };
 	Trainer t;
 	Profile p;
+	if (o->links)
+		return command_links(plan, o);
 	TrainerOptions to = trainer_options(o);
 	to.zeros_without_data = to.device.times = true;
 	if (!trainer_open(&t, plan, &to, "step", &f))
@@ -283,7 +313,8 @@ int command_profile(const Plan *plan, const Options *o)
 	if (t.synthetic)
 		fprintf(stderr, "note: no data files; the inputs are zeros\n");
 	bool ok = profile_open(&p, plan, o->steps > 0 ? o->steps : PROFILE_STEPS, &f) &&
-		  load_weights(&t, o, &f) && measure(&p, &t, &f) && (!o->trace || trace_step(&p, &t, o->trace, &f));
+		  load_weights(&t, o, &f) && measure(&p, &t, &f) &&
+		  (device_info(t.device)->calls == 1 || measure_full_speed(&p, &t, &f)) && (!o->trace || trace_step(&p, &t, o->trace, &f));
 	if (ok && o->json)
 		print_json(&p, device_info(t.device)->threads);
 	else if (ok)

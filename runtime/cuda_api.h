@@ -30,7 +30,7 @@ enum { /* CUDA_ERROR_* */
 	CU_KERNEL_FIRST = 700,
 	CU_KERNEL_LAST = 719
 };
-enum { /* CU_DEVICE_ATTRIBUTE_* */ CU_CAPABILITY_MAJOR = 75, CU_CAPABILITY_MINOR = 76, CU_SHARED_OPTIN = 97 };
+enum { /* CU_DEVICE_ATTRIBUTE_* */ CU_CACHE_BYTES = 38, CU_CAPABILITY_MAJOR = 75, CU_CAPABILITY_MINOR = 76, CU_SHARED_OPTIN = 97 };
 enum { /* CU_FUNC_ATTRIBUTE_* */ CU_FUNC_REGISTERS = 4, CU_FUNC_DYNAMIC_SHARED = 8 };
 enum { CU_STREAM_APART = 1, CU_EVENT_TIMED = 0, CU_EVENT_UNTIMED = 2, CU_CAPTURE_RELAXED = 2 };
 enum { /* CU_JIT_* */ CU_JIT_LOG = 5, CU_JIT_LOG_BYTES = 6 };
@@ -58,6 +58,7 @@ enum { CUDA_LEAST = 11040 };
 	X(MemFreeHost, "cuMemFreeHost", (void *p))                                                 \
 	X(MemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", (CuPtr to, const void *from, size_t n, CuStream s)) \
 	X(MemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", (void *to, CuPtr from, size_t n, CuStream s))   \
+	X(MemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2", (CuPtr to, CuPtr from, size_t n, CuStream s))   \
 	X(MemsetD8Async, "cuMemsetD8Async", (CuPtr to, unsigned char value, size_t n, CuStream s)) \
 	X(ModuleLoadDataEx, "cuModuleLoadDataEx",                                                  \
 	  (CuModule *m, const void *image, unsigned n, int *options, void **values))               \

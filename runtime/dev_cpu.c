@@ -332,6 +332,12 @@ void device_describe(const Device *d, const PlanFunc *func, int step, char out[D
 		prim_describe(&d->info.plan->prims[s->index], d->info.threads, out);
 }
 
+bool device_time_links(Device *d, LinkTime *t, int n, Fail *f)
+{
+	(void)d, (void)t, (void)n;
+	return fail(f, EXIT_FILES, "a processor's memory is the host's: there are no copies between them to time");
+}
+
 int64_t device_resident(const Device *d)
 {
 	return arena_resident(&d->arena);

@@ -34,13 +34,15 @@ static bool choose_card(Device *d, int number, Fail *f)
 	if (number >= cards)
 		return fail(f, EXIT_FILES, "--device %d: there %s %d card%s here, counted from 0", number,
 			    cards == 1 ? "is" : "are", cards, cards == 1 ? "" : "s");
-	int major = 0, minor = 0;
+	int major = 0, minor = 0, cache = 0;
 	if (!CUDA(d, f, "the card", DeviceGet, &d->card, number) ||
 	    !CUDA(d, f, "the card's name", DeviceGetName, name, (int)sizeof name, d->card) ||
 	    !CUDA(d, f, "the card's architecture", DeviceGetAttribute, &major, CU_CAPABILITY_MAJOR,
 		  d->card) ||
-	    !CUDA(d, f, "the card's architecture", DeviceGetAttribute, &minor, CU_CAPABILITY_MINOR, d->card))
+	    !CUDA(d, f, "the card's architecture", DeviceGetAttribute, &minor, CU_CAPABILITY_MINOR, d->card) ||
+	    !CUDA(d, f, "the card's cache", DeviceGetAttribute, &cache, CU_CACHE_BYTES, d->card))
 		return false;
+	d->info.cache_bytes = cache;
 	snprintf(d->info.name, sizeof d->info.name, "%s, sm_%d%d", name, major, minor);
 	return true;
 }

@@ -34,6 +34,7 @@ typedef struct DeviceInfo {
 	int calls;      /* that may be under way at once, their outputs kept apart: CPU 1 */
 	bool check_memory;
 	int64_t host_bytes;    /* host memory that is the plan's: of the arena, CUDA: of values that wait there */
+	int64_t cache_bytes;   /* CUDA: of the cache that the whole card shares; CPU 0 */
 	int64_t context_bytes; /* in use on the card beside the arena once functions are prepared: context,
 	                        * kernels, libraries, and what other programs hold there; CPU 0 */
 } DeviceInfo;
@@ -81,6 +82,15 @@ typedef struct RunCall {
 	RunBad bad;       /* bad.step is NULL where all is finite or nothing was checked */
 } RunCall;
 
+/* A copy of so many bytes to pinned host memory, back, or within the device's memory; or so many bytes set to 0. */
+typedef enum LinkKind { LINK_OUT, LINK_IN, LINK_WITHIN, LINK_FILL } LinkKind;
+
+typedef struct LinkTime {
+	LinkKind kind;
+	int64_t bytes;
+	double seconds; /* from what goes before it until what waits for it goes on */
+} LinkTime;
+
 /* Once, before anything else that a process does: may start the program again with another
  * environment. */
 void device_process(char **argv);
@@ -113,6 +123,8 @@ bool device_high_water(Device *d, int64_t *bytes, Fail *f);
 /* Which implementation the library chose for a step of a prepared function, for profiles; "" where it is
  * no library call. */
 void device_describe(const Device *d, const PlanFunc *func, int step, char out[DEVICE_TEXT]);
+/* Fills in the seconds of each copy, as it would run in a step; needs no prepared function. CPU: fails, its memory is the host's. */
+bool device_time_links(Device *d, LinkTime *t, int n, Fail *f);
 /* Bytes of the arena that are in memory. */
 int64_t device_resident(const Device *d);
 

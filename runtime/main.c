@@ -74,6 +74,8 @@ static const OptionRow rows[] = {
 	  "write a TensorBoard event file into the folder" },
 	{ "--trace", "FILE", PROFILE, ARG_TEXT, FIELD(trace), 0,
 	  "write when each kernel of one step ran, as a Chrome trace (JSON)" },
+	{ "--links", NULL, PROFILE | ONLY_CUDA, ARG_NONE, FIELD(links), 0,
+	  "time copies between the card's memory and the host's instead" },
 	{ "--metrics", "FILE", TRAIN, ARG_TEXT, FIELD(metrics), 0, "append a JSON line a step" },
 	{ "--output", "FILE", PREDICT, ARG_TEXT, FIELD(output), 0, "where the predictions go: .npy, or .csv with a row for each sample" },
 	{ "--output", "FILE", EXPORT, ARG_TEXT, FIELD(output), 0, "where the weights go: .safetensors" },

@@ -64,6 +64,24 @@ static void test_round_trip(Arena *a)
 	check("and no other", !machine_builtin(a, "h201") && !machine_builtin(a, ""));
 }
 
+/* The card that a profile is of, and where its costs are from. */
+static void test_card(Arena *a)
+{
+	Machine m = *machine_builtin(a, "h200");
+	const Machine *again;
+	const char *text;
+
+	m.card = "NVIDIA H200, sm_90";
+	m.prior = "h200";
+	m.kept[COST_conv] = true;
+	text = printed(a, &m);
+	again = machine_parse(a, "f", text, stderr);
+	check("a profile names its card", again && again->card && strcmp(again->card, m.card) == 0 && machine_is_card(again));
+	check("and the costs that no time told about", strstr(text, "# (h200) 3.33e+04 GFLOP/s a thread: a multiplication or addition of a convolution\n") &&
+	                                                      !strstr(text, "(h200) the same"));
+	check("a processor is none", !machine_is_card(machine_builtin(a, "generic-cpu")));
+}
+
 /* `from` is replaced by `to` in the text of a profile: refused, with these words. */
 static void refuse(Arena *a, const char *from, const char *to, const char *words)
 {
@@ -87,6 +105,7 @@ static void test_refusals(Arena *a)
 	refuse(a, "name generic-cpu", "name", "f:2: error: 'name' has no value");
 	refuse(a, "name generic-cpu\n", "", "error: 'name' is missing");
 	refuse(a, "name generic-cpu", "name a\nname b", "f:3: error: 'name' is there twice");
+	refuse(a, "threads          2", "card a\ncard b\nthreads 2", "f:4: error: 'card' is there twice");
 	refuse(a, "threads          2", "threads 0", "f:3: error: threads: expected a whole number from 1 to 1024, got '0'");
 	refuse(a, "threads          2", "threads 1.5", "f:3: error: threads: expected a whole number");
 	refuse(a, "\nkernel ", "\nlink_in -1\nkernel ", "link_in: expected a number from 0 to 1e+15, got '-1'");
@@ -175,6 +194,44 @@ static void test_fit(Arena *a, double noise, double near, double overlap)
 	}
 	check(noise > 0 ? "noisy times give costs" : "exact times give their costs", good);
 	check("costs that no time tells about stay", m.ns[COST_attention] == truth.ns[COST_attention]);
+}
+
+/* A cost that was 0 is none of this machine, whatever times are left over. */
+static void test_absent(Arena *a)
+{
+	Machine m = *machine_builtin(a, "h200");
+	MachineSample s[2] = { { .seconds = 1e-3, .weight = 1 }, { .seconds = 2e-3, .weight = 1 } };
+
+	for (int i = 0; i < 2; i++) {
+		s[i].unit[COST_call] = 1;
+		s[i].unit[COST_product_a] = 1e6 * (i + 1);
+	}
+	machine_fit(a, &m, s, 2);
+	check("a cost that was 0 stays 0", m.ns[COST_product_a] == 0 && m.ns[COST_call] > 3000);
+	check("it is said which costs no time told about", m.kept[COST_product_a] && m.kept[COST_kernel] && !m.kept[COST_call]);
+}
+
+/* The rates of a link and its delay out of the times of copies. */
+static void test_fit_links(void)
+{
+	static const double bytes[] = { 4096, 65536, 1 << 20, 8 << 20, 32 << 20 };
+	LinkSample s[10];
+	Machine m = { .link_out = 1, .link_in = 2, .link_delay = 3 };
+
+	for (int noise = 0; noise < 2; noise++) {
+		uint64_t state = 5;
+
+		for (int i = 0; i < 10; i++) {
+			s[i] = (LinkSample){ .bytes = bytes[i / 2], .in = i % 2 };
+			s[i].seconds = (12e-6 + s[i].bytes / (s[i].in ? 5e10 : 3e10)) * (1 + 0.05 * noise * (2 * uniform(&state) - 1));
+		}
+		check("rates and delay of a link", machine_fit_links(&m, s, 10) && fabs(m.link_out / 3e10 - 1) < 1e-6 + 0.06 * noise &&
+		                                           fabs(m.link_in / 5e10 - 1) < 1e-6 + 0.06 * noise && fabs(m.link_delay / 12e3 - 1) < 1e-6 + 0.1 * noise);
+	}
+	m = (Machine){ .link_out = 1, .link_in = 2, .link_delay = 3 };
+	for (int i = 0; i < 10; i++)
+		s[i].seconds = i / 2 == 0 ? 1 : 1e-6;
+	check("times that no rate explains set nothing", !machine_fit_links(&m, s, 10) && m.link_out == 1 && m.link_in == 2 && m.link_delay == 3);
 }
 
 /* A cost that would have to be negative is 0. */
@@ -300,12 +357,15 @@ int main(void)
 	Diag *d = diag_new(a, stdout, 20);
 
 	test_round_trip(a);
+	test_card(a);
 	test_links(a);
 	test_refusals(a);
 	test_fit(a, 0, 1e-2, 0);
 	test_fit(a, 0, 1e-2, 1);
 	test_fit(a, 0.1, 0.1, 0);
 	test_nonnegative(a);
+	test_absent(a);
+	test_fit_links();
 	test_predictions(a, d);
 	test_touched(a, d);
 	test_attention(a, d);

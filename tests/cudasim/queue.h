@@ -76,6 +76,7 @@ typedef struct Device {
 	SimStream *streams;
 	CUresult dead; /* the error of the launch that failed: every call returns it from then on */
 	uint64_t host_writes; /* copies to the host and host functions done */
+	double clock; /* seconds, where DL_SIM_LINK makes times up */
 	Capture *captures[8];
 	int ncaptures;
 	SimContext context;
