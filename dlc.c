@@ -464,7 +464,8 @@ static int build(Command *c)
 	c->compile_seconds = now_seconds() - start;
 	write_summary(c);
 	if (!c->o.quiet && words(c) == stdout)
-		printf("  written: %s\n", b.output);
+		printf("  written: %s, for target %s%s%s in %s\n", b.output, c->o.target, c->o.arch ? " " : "", c->o.arch ? c->o.arch : "",
+		       names(c).precision);
 	return -1;
 }
 

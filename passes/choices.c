@@ -132,7 +132,7 @@ static void sum_peak(const Timeline *t, const TPlan *p, const TLives *l, PlanByt
 		else if (t->buf[life->buf].kind == BUF_GRADIENT)
 			out->gradients += life->bytes;
 		else if (t->buf[life->buf].kind == BUF_IO)
-			out->io += life->bytes;
+			out->input += life->bytes;
 		else
 			out->activations += life->bytes;
 	}

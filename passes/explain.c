@@ -38,7 +38,7 @@ static void explain_kinds(FILE *out, Arena *a, const View *v, const PlanSummary 
 {
 	const int64_t bytes[VIEW_KINDS] = { s->peak.parameters, s->peak.optimizer,
 					    s->peak.gradients,  s->peak.activations,
-					    s->peak.workspace,  s->peak.io };
+					    s->peak.workspace,  s->peak.input };
 	int32_t at = v->plan.peak;
 	double arena = (double)s->arena_bytes;
 	int64_t holes = s->arena_bytes;

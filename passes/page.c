@@ -116,7 +116,7 @@ static void put_kinds(const Page *p)
 {
 	const PlanBytes *b = &p->s->peak;
 	const int64_t bytes[VIEW_KINDS] = { b->parameters,  b->optimizer, b->gradients,
-					    b->activations, b->workspace, b->io };
+					    b->activations, b->workspace, b->input };
 	int64_t gaps = p->s->arena_bytes;
 
 	fputs("<h2>What fills the peak</h2>\n", p->out);

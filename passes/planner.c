@@ -172,7 +172,7 @@ static void say_too_small(Planner *p, const Choice *least, const PlanSummary *s)
 	Diag *d = p->m->diag;
 	const PlanBytes *b = &s->peak;
 	int64_t step = candidate_bytes(least->candidate, least->plan);
-	int64_t live = b->parameters + b->optimizer + b->gradients + b->activations + b->workspace + b->io;
+	int64_t live = b->parameters + b->optimizer + b->gradients + b->activations + b->workspace + b->input;
 
 	diag_error(d, NO_SPAN, "a budget of %lld bytes is too small: the smallest feasible is %lld bytes",
 	           (long long)p->o->budget, (long long)s->min_budget_bytes);
@@ -183,7 +183,7 @@ static void say_too_small(Planner *p, const Choice *least, const PlanSummary *s)
 	          "at %s peak: parameters %lld, optimizer %lld, gradients %lld, activations %lld, workspace %lld, "
 	          "input %lld, gaps %lld bytes (micro-batch %lld of %lld)",
 	          step < p->floor ? "the step's" : "its", (long long)b->parameters, (long long)b->optimizer,
-	          (long long)b->gradients, (long long)b->activations, (long long)b->workspace, (long long)b->io,
+	          (long long)b->gradients, (long long)b->activations, (long long)b->workspace, (long long)b->input,
 	          (long long)(step - live), (long long)s->micro_batch, (long long)s->batch);
 }
 

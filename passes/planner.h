@@ -5,7 +5,7 @@
 #include "pass.h"
 
 typedef struct PlanBytes {
-	int64_t parameters, optimizer, gradients, activations, workspace, io;
+	int64_t parameters, optimizer, gradients, activations, workspace, input;
 } PlanBytes;
 
 typedef struct PlanSummary {

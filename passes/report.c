@@ -26,7 +26,7 @@ static json_t *bytes_object(const PlanBytes *b)
 	put_int(o, "gradients", b->gradients);
 	put_int(o, "activations", b->activations);
 	put_int(o, "workspace", b->workspace);
-	put_int(o, "io", b->io);
+	put_int(o, "input", b->input);
 	return o;
 }
 
@@ -143,7 +143,7 @@ void report_text(FILE *out, Arena *a, const Module *m, const PlanSummary *s)
 	        size_text(a, s->unlimited_arena_bytes));
 	fprintf(out, "  at the peak: parameters %s, optimizer %s, gradients %s, activations %s, workspace %s, input %s\n",
 	        size_text(a, b->parameters), size_text(a, b->optimizer), size_text(a, b->gradients),
-	        size_text(a, b->activations), size_text(a, b->workspace), size_text(a, b->io));
+	        size_text(a, b->activations), size_text(a, b->workspace), size_text(a, b->input));
 	fprintf(out, "  batch %" PRId64 " as %s%s; %" PRId64 " replay%s, %.1f %% of the step\n", s->batch,
 	        report_split(a, s, "x"), s->chunks > 1 ? arena_printf(a, ", its head in %" PRId64 " chunks", s->chunks) : "",
 	        s->recompute_nodes, s->recompute_nodes == 1 ? "" : "s",
