@@ -19,7 +19,8 @@
  * where a little more memory is enough for that.
  *
  * Looking at a gap costs a walk over what is replayed at its end. What was found is remembered with the gap, from target to target, until the
- * bundle at its end changes, and looked at again before it is dropped. After a drop, sharing is tried for what its bundle makes anew. Many
+ * bundle at its end changes, and looked at again before it is dropped. Equal layers (alike.c) are looked at once: of gaps of one class one is, in
+ * each round of remembered costs, and the others are expected to be like it. After a drop, sharing is tried for what its bundle makes anew. Many
  * gaps go in one round where there are very many. The nearer a descent is to its limit of work, the longer are its strides.
  *
  * Invariants: effects (assign, output) and carried sums are never replayed; a replay that reads a variable comes before
@@ -27,6 +28,7 @@
  * the limit of seconds alone: work is counted, not timed. */
 #include "recompute.h"
 
+#include "alike.h"
 #include "refine.h"
 
 #include <assert.h>
@@ -36,12 +38,20 @@
 enum { PATIENCE = 16, MOST_DESCENTS = 256, EASE = 256, REFINED_OPS = 150 };
 static const double EASED = 0.9;
 enum { LARGE_OPS = 3000, WORK_AN_OP = 2000, WORK_AN_OP_MORE = 1300, TIRED = 3, TIRED_OF_MANY = 6 };
+enum { SHARED_A_CLASS = 8 }; /* gaps of the buffers of one class */
 enum { GAPS_AT_ONCE = 50000, GAPS_OF_LARGE = 400000 }; /* a round takes more of them, the more there are and the longer a look at all takes */
 
 typedef struct Candidate {
 	double score;       /* the lower the better */
 	int32_t buf, stage; /* the gap after the buffer's mark at the stage */
 } Candidate;
+
+/* What the last look at a gap of some class found. */
+typedef struct Shared {
+	uint64_t gap;
+	int64_t work;       /* of the look */
+	Found found;
+} Shared;
 
 typedef struct Search {
 	const Timeline *t;
@@ -60,6 +70,12 @@ typedef struct Search {
 	VEC(Candidate) cand;
 	Sketches plans;
 	VEC(int32_t) made;
+	const Alike *alike; /* NULL: hardly any two buffers are */
+	Shared *shared;     /* by the last bits of the class; what is not of this round is none */
+	uint64_t nshared;   /* a power of two */
+	uint64_t *end;      /* by stage: its class, with the bundle of the version in ... */
+	int32_t *end_version;
+	int64_t looks, spared; /* at gaps to drop; because of one at a gap that is alike */
 	int32_t *noted, stamp; /* by buffer: the last time it was marked */
 	Arena *scratch;
 } Search;
@@ -177,6 +193,7 @@ static void look(Search *s, int32_t buf, int32_t i, Effect *e)
 	const Mark *m = &s->s->buf[buf].at[i];
 	Found *f = &s->s->buf[buf].found[i];
 
+	s->looks++;
 	f->round = s->round;
 	f->version = s->s->stage[m[1].stage].version;
 	f->cost = INFINITY;
@@ -184,6 +201,50 @@ static void look(Search *s, int32_t buf, int32_t i, Effect *e)
 		return;
 	f->cost = e->seconds - e->shared;
 	f->rise = e->right - peaks_at(&s->s->peaks, m[1].stage);
+}
+
+/* The class of a stage with the bundle that it has. */
+static uint64_t end_class(Search *s, int32_t stage)
+{
+	const Stage *st = &s->s->stage[stage];
+
+	if (s->end_version[stage] != st->version) {
+		uint64_t h = s->alike->op[stage];
+
+		for (int32_t k = 0; k < st->n; k++)
+			h = alike_mix(h, s->alike->op[st->step[k].op] + st->step[k].wanted);
+		s->end[stage] = h;
+		s->end_version[stage] = st->version;
+	}
+	return s->end[stage];
+}
+
+/* Looks at a gap unless one that is alike has been looked at in this round: then the same is expected of it. What the replay finds held at the
+ * gap's end is not compared, which takes as long as a look. */
+static void look_or_share(Search *s, int32_t buf, int32_t i)
+{
+	const Mark *m = &s->s->buf[buf].at[i];
+	uint64_t gap;
+	Shared *known;
+	Effect e;
+
+	if (!s->alike) {
+		look(s, buf, i, &e);
+		return;
+	}
+	gap = alike_mix(s->alike->buf[buf] + (uint64_t)i, end_class(s, m[1].stage) + m[1].held);
+	known = &s->shared[gap & (s->nshared - 1)];
+	if (known->gap != gap || known->found.round != s->round) {
+		int64_t before = s->s->work;
+
+		look(s, buf, i, &e);
+		*known = (Shared){ gap, s->s->work - before, s->s->buf[buf].found[i] };
+		return;
+	}
+	s->spared++;
+	s->s->work += known->work; /* the descent goes as far as if it had looked: what is spared is time */
+	known->found.version = s->s->stage[m[1].stage].version;
+	s->s->buf[buf].found[i] = known->found;
 }
 
 /* By how many bytes its end, which has `was` now, is then further above the target. */
@@ -206,10 +267,12 @@ static double drop_score(Search *s, int32_t buf, int32_t i, int32_t peak, int64_
 	bool beside = m->stage == peak || m[1].stage == peak;
 	Effect e;
 
-	if (anew || beside || (f->round != s->round && f->version != s->s->stage[m[1].stage].version)) {
+	if (anew || beside) {
 		look(s, buf, i, &e);
 		if (beside && m->stage == peak && f->cost < INFINITY)
 			relief += (double)(stages_peak(s->s) - e.left) / bytes;
+	} else if (f->round != s->round && f->version != s->s->stage[m[1].stage].version) {
+		look_or_share(s, buf, i);
 	}
 	relief -= f->cost < INFINITY ? harm(s, f, at_end) / bytes : relief;
 	if (!(relief > 0) || s->s->seconds + f->cost > s->limit)
@@ -496,6 +559,8 @@ static Trajectory pool(Search *s)
 	}
 	refine_undominated(&s->plans);
 	tr.n = (int32_t)s->plans.len;
+	tr.looks = s->looks;
+	tr.spared = s->spared;
 	return tr;
 }
 
@@ -539,6 +604,13 @@ static void begin_at(Search *s, const Sketch *p)
 	s->live = ARENA_ARRAY(s->scratch, s->t->nops, int64_t);
 	s->noted = ARENA_ARRAY(s->scratch, s->t->nbufs, int32_t);
 	s->stamp = 0;
+	if (s->alike) {
+		for (s->nshared = SHARED_A_CLASS; s->nshared < SHARED_A_CLASS * (uint64_t)s->alike->nbufs; s->nshared *= 2)
+			;
+		s->shared = ARENA_ARRAY(s->scratch, s->nshared, Shared);
+		s->end = ARENA_ARRAY(s->scratch, s->t->nops, uint64_t);
+		s->end_version = ARENA_ARRAY(s->scratch, s->t->nops, int32_t);
+	}
 	s->above = ARENA_ARRAY(s->scratch, s->t->nops + 1, double);
 	s->work += 16 * ((int64_t)s->t->nops + s->t->nbufs);
 }
@@ -584,6 +656,8 @@ Trajectory recompute_trajectory(const Timeline *t, Arena *a, double max_seconds,
 	Arena *scratch = arena_new();
 	Search s = begin(t, a, scratch, max_seconds);
 	Trajectory tr;
+
+	s.alike = alike_find(t, a);
 	do { /* of three descents the second and the third take longer strides */
 		s.bias = biases[s.descent % 4];
 		descend(&s, stride(t->nops) * (1 + s.descent % 3));

@@ -30,6 +30,7 @@ typedef struct Trajectory {
 	const Timeline *t;
 	Sketch *plan; /* ascending seconds, descending live_bytes (of those without moves); plan[0] has no replays */
 	int32_t n;
+	int64_t looks, spared; /* of the search, at what dropping a value would do: made; not made, because the value of an equal layer was looked at */
 } Trajectory;
 
 /* Units of work that are well spent on one function of a thousand operations; about 70 million make a second. */
